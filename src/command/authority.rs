@@ -9,16 +9,20 @@ use anyhow::anyhow;
 use bentpipe_pep::authority::{self, Authority, Files};
 use bentpipe_pep::config::{ClientFile, TrustedName};
 
-use super::operator::{give, make};
+use super::operator::{give, make, refuse_existing};
 use crate::cli::{CaInit, CaPlace, Role};
 use crate::exit::Failure;
+
+/// Mend of a CA that exists.
+const MEND: &str =
+    ", for browsers may trust it; `bentpipe ca remove` first, or choose another place with --dir";
 
 /// Makes a CA, and says how it is installed.
 pub(crate) fn init(options: &CaInit) -> Result<(), Failure> {
     let files = files(&options.place)?;
     let names = names(options)?;
     let made = || {
-        refuse_existing(&files)?;
+        refuse_existing(&[&files.key(), &files.certificate()], MEND)?;
         let made = authority::make(&names)?;
         directory(files.directory())?;
         make(&files.key(), &made.key)?;
@@ -122,17 +126,6 @@ fn none(files: &Files) -> Failure {
         "there is no CA in {}; make one with `bentpipe ca init`, or name its place with --dir",
         files.directory().display()
     ))
-}
-
-fn refuse_existing(files: &Files) -> Result<(), String> {
-    let there = [files.certificate(), files.key()];
-    match there.iter().find(|file| file.symlink_metadata().is_ok()) {
-        Some(file) => Err(format!(
-            "{} exists and stays as it is, for browsers may trust it; `bentpipe ca remove` first, or choose another place with --dir",
-            file.display()
-        )),
-        None => Ok(()),
-    }
 }
 
 /// Makes the CA's directory, closed to others, and gives it to the daemon's user.

@@ -5,6 +5,9 @@
 use bentpipe_proto::tunnel::varint;
 use bytes::{Buf as _, Bytes, BytesMut};
 
+/// Number that frames of a stream's own page have, and those of a relay (`PROTOCOL.md` §19).
+pub const PAGE: u64 = 0;
+
 /// Longest body of a frame, bytes: the head of a response, and its number.
 pub const MAX_FRAME: usize = super::MAX_RESPONSE + 16;
 

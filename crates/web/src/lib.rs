@@ -22,7 +22,7 @@ mod unpack;
 
 pub use ahead::{Ahead, MAX_AT_ONCE, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE};
 pub use body::BodyReader;
-pub use frame::{Closing, Frame, FrameError, FrameReader, MAX_DATA, MAX_FRAME};
+pub use frame::{Closing, Frame, FrameError, FrameReader, MAX_DATA, MAX_FRAME, PAGE};
 pub use links::Links;
 pub use request::{MAX_REQUEST, Request, Verdict, judge};
 pub use response::{Body, MAX_RESPONSE, Malformed, Response};

@@ -127,6 +127,12 @@ impl Request {
         }
     }
 
+    /// True if the request is for the host of this name, on the scheme's own port.
+    #[must_use]
+    pub fn is_for(&self, name: &str) -> bool {
+        self.scheme.host_of(&self.host) == name
+    }
+
     /// Scheme of the page or object.
     #[must_use]
     pub fn scheme(&self) -> Scheme {

@@ -19,8 +19,7 @@ impl Scheme {
     }
 
     /// `authority` without the port that URLs of this scheme need not name.
-    #[must_use]
-    pub fn host_of(self, authority: &str) -> &str {
+    pub(crate) fn host_of(self, authority: &str) -> &str {
         let port = match self {
             Self::Http => ":80",
             Self::Https => ":443",

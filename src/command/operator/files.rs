@@ -31,11 +31,14 @@ pub(in crate::command) fn give(file: &File, directory: &Path) -> io::Result<()> 
     Ok(())
 }
 
-/// Refuses to go on if one of `files` exists.
-pub(super) fn refuse_existing(files: &[&Path]) -> Result<(), String> {
+/// Mend of a configuration's files that exist.
+pub(super) const ELSEWHERE: &str = "; remove it first, or choose another place with --config";
+
+/// Refuses to go on if one of `files` exists; `mend` is the end of the sentence that says so.
+pub(in crate::command) fn refuse_existing(files: &[&Path], mend: &str) -> Result<(), String> {
     match files.iter().find(|file| file.symlink_metadata().is_ok()) {
         Some(file) => Err(format!(
-            "{} exists and stays as it is; remove it first, or choose another place with --config",
+            "{} exists and stays as it is{mend}",
             file.display()
         )),
         None => Ok(()),

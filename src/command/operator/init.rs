@@ -17,7 +17,7 @@ pub(crate) fn init(options: &Init) -> Result<(), Failure> {
     let config = &options.file.config;
     let key_file = config.with_file_name(KEY);
     let made = || {
-        files::refuse_existing(&[config, &key_file])?;
+        files::refuse_existing(&[config, &key_file], files::ELSEWHERE)?;
         let key =
             PrivateKey::generate().map_err(|_| "the system gives no random numbers".to_owned())?;
         files::make_key(&key_file, &key)?;

@@ -19,7 +19,7 @@ pub(crate) fn join(options: &Join) -> Result<(), Failure> {
     let config = &options.config;
     let [key_file, once_file] = [KEY, ONCE].map(|name| config.with_file_name(name));
     let make = || {
-        files::refuse_existing(&[config, &key_file, &once_file])?;
+        files::refuse_existing(&[config, &key_file, &once_file], files::ELSEWHERE)?;
         let key =
             PrivateKey::generate().map_err(|_| "the system gives no random numbers".to_owned())?;
         files::make_key(&key_file, &key)?;

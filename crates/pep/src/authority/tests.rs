@@ -1,3 +1,5 @@
+//! Files of a CA, its names, and certificates that clients accept of it.
+
 use std::fs;
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //!                       TLS ◄── write ◄──────────────────────◄ pipe
 //! ```
 
-use bentpipe_web::{Closing, Frame, FrameReader, MAX_DATA};
+use bentpipe_web::{Closing, Frame, FrameReader, MAX_DATA, PAGE};
 use bytes::Bytes;
 use tokio::io::{
     AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadHalf,
@@ -13,9 +13,6 @@ use tokio::io::{
 };
 
 use crate::relay::over_tcp::is_cut;
-
-/// Number of the object that a relay's frames name.
-const RELAYED: u64 = 0;
 
 /// End of a relay by frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +45,15 @@ async fn send(
 ) -> Result<(), Parting> {
     let (mut read, mut bytes) = (vec![0; MAX_DATA], Vec::new());
     loop {
-        let end = |close| Frame::End { id: RELAYED, close };
+        let end = |close| Frame::End { id: PAGE, close };
         let frame = match from.read(&mut read).await {
             Ok(0) => end(Closing::InOrder),
             Ok(count) => Frame::Data {
-                id: RELAYED,
+                id: PAGE,
                 bytes: Bytes::copy_from_slice(&read[..count]),
             },
             Err(error) if is_cut(&error) => end(Closing::Cut),
-            Err(_) => Frame::Failed { id: RELAYED },
+            Err(_) => Frame::Failed { id: PAGE },
         };
         bytes.clear();
         frame.encode(&mut bytes);
@@ -81,13 +78,13 @@ async fn receive(
     loop {
         while let Some(frame) = frames.read().map_err(|_| Parting::Reset)? {
             match frame {
-                Frame::Data { id: RELAYED, bytes } => to.write_all(&bytes).await.map_err(reset)?,
+                Frame::Data { id: PAGE, bytes } => to.write_all(&bytes).await.map_err(reset)?,
                 Frame::End {
-                    id: RELAYED,
+                    id: PAGE,
                     close: Closing::InOrder,
                 } => return to.shutdown().await.map_err(reset),
                 Frame::End {
-                    id: RELAYED,
+                    id: PAGE,
                     close: Closing::Cut,
                 } => {
                     to.flush().await.map_err(reset)?;

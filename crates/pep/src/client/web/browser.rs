@@ -161,9 +161,7 @@ impl Browser {
             match judge(scheme, &self.unread) {
                 // Answered by another host than the one that the browser has seen the certificate of.
                 Verdict::Get(request, _)
-                    if self
-                        .name()
-                        .is_some_and(|name| name != scheme.host_of(request.host())) =>
+                    if self.name().is_some_and(|name| !request.is_for(name)) =>
                 {
                     return Next::Plain;
                 }

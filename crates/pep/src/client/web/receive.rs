@@ -3,15 +3,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use bentpipe_web::{Frame, FrameReader, PageId};
+use bentpipe_web::{Frame, FrameReader, PAGE, PageId};
 use tokio::io::{AsyncReadExt as _, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendTimeoutError;
 
 use super::Pages;
-
-/// Number of the page.
-const PAGE: u64 = 0;
 
 /// Time for which a browser may leave its page unread while objects that it may be waiting for are behind it.
 const STALL: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use bentpipe_web::{Frame, FrameReader, MAX_DATA};
+use bentpipe_web::{Frame, FrameReader, MAX_DATA, PAGE};
 use bytes::Bytes;
 use tokio::io::{duplex, split};
 use tokio::task::spawn_local;
@@ -12,9 +12,6 @@ use super::PageRoad;
 use super::browser::TrustedParts;
 use crate::relay::over_tcp::OverTcp as _;
 use crate::relay::{Outcome, PIPE, Parting, delivered, relay_framed, relay_in_process};
-
-/// Number of the object that a relay's frames name.
-const RELAYED: u64 = 0;
 
 impl TrustedParts {
     /// Relays the rest of a browser's connection to its end.
@@ -51,7 +48,7 @@ impl TrustedParts {
         Frame::Relay.encode(&mut first);
         for piece in self.unread.chunks(MAX_DATA) {
             let bytes = self.unread.slice_ref(piece);
-            Frame::Data { id: RELAYED, bytes }.encode(&mut first);
+            Frame::Data { id: PAGE, bytes }.encode(&mut first);
         }
         first.into()
     }

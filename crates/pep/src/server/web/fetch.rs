@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_web::{
-    Ahead, Body, BodyReader, Closing, Frame, MAX_DATA, Malformed, Request, Response,
+    Ahead, Body, BodyReader, Closing, Frame, MAX_DATA, Malformed, PAGE, Request, Response,
 };
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -19,9 +19,6 @@ use crate::relay::over_tcp::is_cut;
 
 /// Time for which an object's origin may say nothing; a page's browser has a patience of its own.
 const SILENCE: Duration = Duration::from_secs(20);
-
-/// Number of the page.
-const PAGE: u64 = 0;
 
 /// A connection to the origin, on which a request has been sent.
 struct Exchange {

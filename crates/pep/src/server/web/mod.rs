@@ -310,7 +310,7 @@ fn fit_request(head: &[u8], name: Option<&ServerName<'static>>) -> Option<Reques
     let Verdict::Get(request, used) = judge(scheme, head) else {
         return None;
     };
-    let own = name.is_none_or(|name| scheme.host_of(request.host()) == name.to_str());
+    let own = name.is_none_or(|name| request.is_for(&name.to_str()));
     (used == head.len() && own).then_some(request)
 }
 

@@ -1,5 +1,6 @@
 //! What a browser is told of an origin that TLS cannot be spoken with: a page that names the fault.
 
+use bentpipe_plot::escape;
 use bytes::Bytes;
 use rustls::pki_types::ServerName;
 
@@ -22,18 +23,9 @@ pub(super) fn refused(name: &ServerName<'_>, fault: &rustls::Error) -> (Bytes, B
     (head.into(), body.into())
 }
 
-/// `text` as HTML: part of it may come from the origin's certificate.
+/// `text` as HTML in one line: part of it may come from the origin's certificate.
 fn escaped(text: &str) -> String {
-    text.chars().fold(String::new(), |mut html, c| {
-        match c {
-            '<' => html.push_str("&lt;"),
-            '>' => html.push_str("&gt;"),
-            '&' => html.push_str("&amp;"),
-            c if c.is_control() => html.push(' '),
-            c => html.push(c),
-        }
-        html
-    })
+    escape(&text.replace(char::is_control, " "))
 }
 
 #[cfg(test)]

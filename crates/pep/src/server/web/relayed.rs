@@ -1,6 +1,6 @@
 //! What is no plain GET, inside of TLS: bytes of the browser to the origin and back, as they come.
 
-use bentpipe_web::{Closing, Frame, FrameReader};
+use bentpipe_web::{Closing, Frame, FrameReader, PAGE};
 use tokio::io::{AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf};
 
 use super::origins::{ReachedOrigin, TlsName};
@@ -8,9 +8,6 @@ use super::refused::refused;
 use super::secure::Unfetched;
 use super::{PageClient, ServedPages};
 use crate::relay::{Parting, relay_framed};
-
-/// Number of the object that a relay's frames name.
-const RELAYED: u64 = 0;
 
 /// Relays between the origin `name` and the frames of a stream, of which `frames` has read some.
 pub(super) async fn relay(
@@ -44,15 +41,15 @@ pub(super) async fn relay(
             let (head, body) = refused(name, &fault);
             for bytes_of in [head, body] {
                 let frame = Frame::Data {
-                    id: RELAYED,
+                    id: PAGE,
                     bytes: bytes_of,
                 };
                 frame.encode(&mut bytes);
             }
             let close = Closing::InOrder;
-            Frame::End { id: RELAYED, close }.encode(&mut bytes);
+            Frame::End { id: PAGE, close }.encode(&mut bytes);
         }
-        _ => Frame::Failed { id: RELAYED }.encode(&mut bytes),
+        _ => Frame::Failed { id: PAGE }.encode(&mut bytes),
     }
     // A client that has gone needs no answer.
     let _ = write.write_all(&bytes).await;
