@@ -33,6 +33,20 @@ pub(crate) const FAULTS: &[Fault] = &[
         words: &["unknown key `sock5`", "did you mean `socks5`?"],
     },
     Fault {
+        role: "client",
+        old: "[socks5]",
+        new: "[metering]\nmonth_begins = 31\n[socks5]",
+        line: 8,
+        words: &["every month has", "1 to 28"],
+    },
+    Fault {
+        role: "client",
+        old: "[socks5]",
+        new: "[metering]\nperiod = \"day\"\nmonth_begins = 15\n[socks5]",
+        line: 7,
+        words: &["`month_begins`", "`period = \"month\"`"],
+    },
+    Fault {
         role: "server",
         old: "public_key = \"",
         new: "public_key = \"!",

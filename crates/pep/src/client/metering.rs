@@ -3,11 +3,11 @@
 //! Everything counts, attempts that nobody answered included, in both directions. The count outlives the process
 //! (`usage.json`), and the engine itself stops at the byte where `at_cap = "stop"`; what is on its way then still comes.
 
+mod usage;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use serde::{Deserialize, Serialize};
 
 use crate::config::{AtCap, ClientConfig, Metering, Period};
 use crate::shard::Shard;
@@ -15,6 +15,7 @@ use crate::sle_traffic::SleTraffic;
 use crate::status::{self, size};
 use crate::{process, state};
 use bentpipe_tunnel::engine::Engine;
+use usage::{Saved, Usage};
 
 const FILE: &str = "usage.json";
 /// Longest file that is read, in bytes.
@@ -24,122 +25,6 @@ const SAVE: Duration = Duration::from_secs(60);
 const SAVE_SOON: Duration = Duration::from_secs(5);
 /// Growth that is written soon: this, or a hundredth of the cap.
 const MUCH: u64 = 1_000_000;
-/// 2024-01-01: a machine without a clock starts long before, and the time is not known until it was set.
-const PLAUSIBLE: Duration = Duration::from_secs(1_704_067_200);
-
-/// Count of a period, as it is kept on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Saved {
-    period: Period,
-    /// Days or months since 1970; the highest that has been seen.
-    number: Option<u64>,
-    /// The lowest that a clock has shown since it was set back below `number`.
-    #[serde(default)]
-    behind: Option<u64>,
-    bytes: u64,
-}
-
-/// Counts the bytes of one period after another.
-#[derive(Debug)]
-struct Usage {
-    saved: Saved,
-    /// Bytes that had crossed in this run when `saved.bytes` was right.
-    mark: u64,
-}
-
-impl Usage {
-    fn new(period: Period, saved: Option<Saved>) -> Self {
-        let known = saved.filter(|saved| saved.period == period && period != Period::Run);
-        Self {
-            saved: known.unwrap_or(Saved {
-                period,
-                number: None,
-                behind: None,
-                bytes: 0,
-            }),
-            mark: 0,
-        }
-    }
-
-    /// Takes a look at the wall clock when `crossed` bytes have crossed in this run; true if a new period has begun.
-    ///
-    /// A clock that was set back begins none, nor does its correction: a router without a battery starts days behind at every
-    /// boot. The end of a period by the clock as it stands does begin one, for the clock may have been set ahead before.
-    fn look(&mut self, clock: Duration, crossed: u64) -> bool {
-        let Some(number) = number(self.saved.period, clock) else {
-            return false;
-        };
-        let known = *self.saved.number.get_or_insert(number);
-        if number < known {
-            let since = self.saved.behind.map_or(number, |since| since.min(number));
-            self.saved.behind = Some(since);
-            if number == since {
-                return false;
-            }
-        } else if number == known {
-            self.saved.behind = None;
-            return false;
-        }
-        self.saved.number = Some(number);
-        self.saved.behind = None;
-        self.saved.bytes = 0;
-        self.mark = crossed;
-        true
-    }
-
-    /// Bytes used in this period.
-    fn used(&self, crossed: u64) -> u64 {
-        self.saved.bytes + crossed.saturating_sub(self.mark)
-    }
-
-    /// Parts of the kernel's state that are to be kept.
-    fn to_save(&self, crossed: u64) -> Saved {
-        Saved {
-            bytes: self.used(crossed),
-            ..self.saved
-        }
-    }
-}
-
-/// The period that contains this time since 1970; `None` if it has no number or the time cannot be right.
-fn number(period: Period, clock: Duration) -> Option<u64> {
-    if clock < PLAUSIBLE {
-        return None;
-    }
-    let days = clock.as_secs() / 86_400;
-    match period {
-        Period::Run => None,
-        Period::Day => Some(days),
-        Period::Month => Some(month(days)),
-    }
-}
-
-/// Months from January 1970 to the one that contains this day since 1970.
-fn month(days: u64) -> u64 {
-    let leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let (mut year, mut left) = (1970, days);
-    loop {
-        let length = if leap(year) { 366 } else { 365 };
-        if left < length {
-            break;
-        }
-        left -= length;
-        year += 1;
-    }
-    let february = if leap(year) { 29 } else { 28 };
-    let lengths = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    for length in lengths {
-        if left < length {
-            break;
-        }
-        left -= length;
-        month += 1;
-    }
-    (year - 1970) * 12 + month
-}
 
 /// Finding of a look at clock and count.
 #[derive(Debug, Default)]
@@ -176,7 +61,7 @@ impl Meter {
         let file = config.state_dir.join(FILE);
         let period = config.metering.period;
         let mut meter = Self {
-            usage: Usage::new(period, read(&file)),
+            usage: Usage::new(period, config.metering.month_begins, read(&file)),
             config: config.metering,
             sealed,
             file,
@@ -214,7 +99,7 @@ impl Meter {
             return;
         }
         let count = self.usage.to_save(self.crossed(shard));
-        self.written = (process::now(), count.bytes);
+        self.written = (process::now(), count.bytes());
         let bytes = serde_json::to_vec(&count).expect("a count has string keys only");
         if let Err(error) = state::replace(&self.file, &bytes)
             && !std::mem::replace(&mut self.complained, true)
@@ -264,6 +149,7 @@ impl Meter {
             look.resumes = std::mem::replace(&mut self.used_up, false);
         }
         let used = self.usage.used(crossed);
+        self.warn_in_time(crossed);
         let reached = self.config.cap.is_some_and(|cap| used >= cap.as_u64());
         if !reached || std::mem::replace(&mut self.used_up, true) {
             self.save_in_time(shard);
@@ -274,17 +160,34 @@ impl Meter {
         look
     }
 
+    /// Says once in a period that little is left of it.
+    fn warn_in_time(&mut self, crossed: u64) {
+        let Some(cap) = self.config.cap.map(|cap| cap.as_u64()) else {
+            return;
+        };
+        if let Some(left) = self.usage.last_tenth(crossed, cap) {
+            let (since, until) = self.period();
+            tracing::warn!(
+                "{} of {} have crossed the link {since}: {} are left until {until}",
+                size(cap - left),
+                size(cap),
+                size(left)
+            );
+        }
+    }
+
+    /// Words for the period: since when bytes are counted, and until when.
+    fn period(&self) -> (&'static str, &'static str) {
+        match self.config.period {
+            Period::Run => ("since the client started", "the client is restarted"),
+            Period::Day => ("today", "the next day begins (UTC)"),
+            Period::Month => ("this month", "the next month begins (UTC)"),
+        }
+    }
+
     /// Reason why nothing crosses any more, if that is to be.
     fn on_used_up(&self, used: u64) -> Option<String> {
-        let (used, since, until) = match self.config.period {
-            Period::Run => (
-                size(used),
-                "since the client started",
-                "the client is restarted",
-            ),
-            Period::Day => (size(used), "today", "the next day begins (UTC)"),
-            Period::Month => (size(used), "this month", "the next month begins (UTC)"),
-        };
+        let (used, (since, until)) = (size(used), self.period());
         match self.config.at_cap {
             AtCap::Warn => {
                 tracing::warn!(
@@ -336,71 +239,4 @@ fn read(file: &std::path::Path) -> Option<Saved> {
             );
         })
         .ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(days: u64) -> Duration {
-        Duration::from_secs(days * 86_400 + 3600)
-    }
-
-    #[test]
-    fn months_are_those_of_the_calendar() {
-        // 1970-01-31, 1970-02-01, 1972-02-29, 1972-03-01, 2000-02-29, 2026-11-25, 2026-12-01.
-        for (days, expected) in [
-            (30, 0),
-            (31, 1),
-            (789, 25),
-            (790, 26),
-            (11_016, 361),
-            (20_782, 682),
-            (20_788, 683),
-        ] {
-            assert_eq!(month(days), expected, "{days}");
-        }
-    }
-
-    #[test]
-    fn a_count_outlives_restarts_and_ends_with_its_period() {
-        let mut usage = Usage::new(Period::Month, None);
-        assert!(!usage.look(at(20_782), 0));
-        assert_eq!(usage.used(1000), 1000);
-        let saved = usage.to_save(1000);
-        let mut usage = Usage::new(Period::Month, Some(saved));
-        assert!(!usage.look(at(20_787), 0), "still November");
-        assert_eq!(usage.used(500), 1500);
-        assert!(usage.look(at(20_788), 600), "December");
-        assert_eq!(usage.used(700), 100);
-        assert_eq!(
-            Usage::new(Period::Day, Some(saved)).used(0),
-            0,
-            "another period"
-        );
-        assert_eq!(Usage::new(Period::Run, Some(saved)).used(7), 7);
-    }
-
-    #[test]
-    fn a_wrong_clock_frees_no_bytes() {
-        let saved = Saved {
-            period: Period::Day,
-            number: Some(20_782),
-            behind: None,
-            bytes: 900,
-        };
-        let mut usage = Usage::new(Period::Day, Some(saved));
-        assert!(!usage.look(at(0), 50), "1970: not set yet");
-        assert!(!usage.look(at(20_780), 50), "set back");
-        assert_eq!(usage.used(50), 950);
-        assert!(!usage.look(at(20_782), 50), "and put right");
-        assert_eq!(usage.used(50), 950);
-        let mut restarted = Usage::new(Period::Day, Some(usage.to_save(50)));
-        assert!(!restarted.look(at(20_780), 0), "behind after a restart");
-        let mut restarted = Usage::new(Period::Day, Some(restarted.to_save(0)));
-        assert!(!restarted.look(at(20_780), 0), "and after another");
-        assert!(restarted.look(at(20_781), 60), "the next day after that");
-        assert_eq!(restarted.used(70), 10);
-        assert!(restarted.look(at(20_783), 80), "another day");
-    }
 }

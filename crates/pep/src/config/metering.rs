@@ -18,6 +18,9 @@ pub struct Metering {
     /// Period that is counted as one.
     #[serde(default)]
     pub period: Period,
+    /// Day on which a month begins.
+    #[serde(default)]
+    pub month_begins: MonthDay,
     /// Action at the cap.
     #[serde(default)]
     pub at_cap: AtCap,
@@ -34,6 +37,48 @@ pub enum Period {
     /// A calendar month, over restarts of the client.
     #[default]
     Month,
+}
+
+/// Day that every month has, 1 to 28, on which a provider's month begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "i8", into = "i8")]
+pub struct MonthDay(i8);
+
+impl MonthDay {
+    /// The calendar's month.
+    pub const FIRST: Self = Self(1);
+
+    /// The day, if every month has it.
+    #[must_use]
+    pub fn new(day: i8) -> Option<Self> {
+        (1..=28).contains(&day).then_some(Self(day))
+    }
+
+    /// Number of the day.
+    #[must_use]
+    pub fn day(self) -> i8 {
+        self.0
+    }
+}
+
+impl Default for MonthDay {
+    fn default() -> Self {
+        Self::FIRST
+    }
+}
+
+impl TryFrom<i8> for MonthDay {
+    type Error = &'static str;
+
+    fn try_from(day: i8) -> Result<Self, Self::Error> {
+        Self::new(day).ok_or("expected a day that every month has, 1 to 28")
+    }
+}
+
+impl From<MonthDay> for i8 {
+    fn from(day: MonthDay) -> Self {
+        day.0
+    }
 }
 
 /// Action of a client whose bytes are used up.
@@ -65,6 +110,9 @@ pub(super) fn checked(
     }
     if table.cap == Some(ByteCount::new(0)) {
         return fault("`cap` is 0; choose a size, such as \"10 GB\"");
+    }
+    if table.month_begins != MonthDay::FIRST && table.period != Period::Month {
+        return fault("`month_begins` is for `period = \"month\"` alone");
     }
     if table.at_cap == AtCap::Stop && table.cap.is_none() {
         return fault("`at_cap = \"stop\"` needs a `cap`, such as \"10 GB\"");

@@ -48,7 +48,7 @@ pub use destinations::{Destinations, Service};
 pub use dns::{ClientDns, RouterDns, ServerDns};
 pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
 pub use identity::Identity;
-pub use metering::{AtCap, Metering, Period};
+pub use metering::{AtCap, Metering, MonthDay, Period};
 pub use monitoring::Monitoring;
 pub use page::{Page, PageToken};
 pub use plain::{PlainClient, PlainServer, PlainSource};

@@ -132,7 +132,8 @@ function clientTiles({ tunnel, flows, fec, metering, measured, ledger_bytes: led
   const crossed = `${size(received)} received, ${size(sent)} sent since the client started`;
   const cost = metering?.cost === undefined ? '' : `costs ${metering.cost.toFixed(2)}`;
   const cap = metering?.cap_bytes;
-  const period = metering && `${cap ? `of ${size(cap)} ` : ''}${PERIODS[metering.period]}${cost && `, ${cost}`}`;
+  const left = cap && `, ${size(Math.max(0, cap - metering.used_bytes))} left`;
+  const period = metering && `${cap ? `of ${size(cap)} ` : ''}${PERIODS[metering.period]}${left || ''}${cost && `, ${cost}`}`;
   return [
     ['Received', 'received', rate(tunnel.recv_rate_bit_s), [of(samples.receive_capacity_bit_s)]],
     ['Sent', 'sent', rate(tunnel.send_rate_bit_s), [of(samples.send_capacity_bit_s)]],

@@ -36,6 +36,9 @@ impl Display for Metering {
             Period::Day => " today (UTC)",
             Period::Month => " this month (UTC)",
         })?;
+        if let Some(cap) = self.cap_bytes {
+            write!(f, ", {} left", size(cap.saturating_sub(self.used_bytes)))?;
+        }
         match self.cost {
             Some(cost) => write!(f, ", costs {cost:.2}"),
             None => Ok(()),
