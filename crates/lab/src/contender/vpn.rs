@@ -16,8 +16,7 @@ pub(super) enum Vpn {
     WireGuard,
     Openvpn(OpenVpnProtocol),
     Ipsec,
-    /// bentpipe that seals each TCP connection in one of its own, and has its tunnel beside them. No VPN, but it is under way
-    /// between hosts as they are.
+    /// bentpipe with `[sle]`: not a VPN, but it runs between hosts as VPNs do.
     Sle,
 }
 

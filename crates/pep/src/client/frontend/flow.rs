@@ -24,7 +24,7 @@ use crate::relay::Outcome;
 /// Way in which a front end's application is told the outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// By TCP itself, or by who holds the other end.
+    /// No words: TCP itself tells the application, or whoever holds the other end does.
     Silent,
     /// By a SOCKS5 reply.
     Socks5,

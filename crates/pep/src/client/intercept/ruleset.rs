@@ -197,7 +197,7 @@ fn lookups(it: &Interception, DnsInterception { port, router }: DnsInterception)
 /// prerouting the destination has already become local, so that the kernel would send its ICMP error
 /// from an address it does not have, and drops it instead.
 fn refuse(it: &Interception) -> Chain {
-    // Not an ICMP error: those are rate-limited per host, and a browser makes dozens of attempts.
+    // A missing family meets a browser's dozens of attempts at once: a reset, for the kernel limits the rate of ICMP errors per host.
     let families = it.out_of_reach().flat_map(|family| {
         let protocol = family.protocol();
         [
