@@ -3,13 +3,16 @@
 //! Everything counts, attempts that nobody answered included, in both directions. The count outlives the process
 //! (`usage.json`), and the engine itself stops at the byte where `at_cap = "stop"`; what is on its way then still comes.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::{AtCap, ClientConfig, Metering, Period};
+use crate::les::LesTraffic;
 use crate::shard::Shard;
 use crate::sle_traffic::SleTraffic;
 use crate::status::{self, size};
@@ -156,6 +159,8 @@ pub(super) struct Meter {
     config: Metering,
     /// Flows that are sealed beside the tunnel.
     sealed: Option<Arc<SleTraffic>>,
+    /// TCP that goes by LES.
+    layered: Option<Rc<RefCell<LesTraffic>>>,
     usage: Usage,
     file: PathBuf,
     /// Time at which the count was last written, and its value.
@@ -171,7 +176,7 @@ impl Meter {
     pub(super) fn load(
         config: &ClientConfig,
         shard: &Shard,
-        sealed: Option<Arc<SleTraffic>>,
+        (sealed, layered): (Option<Arc<SleTraffic>>, Option<Rc<RefCell<LesTraffic>>>),
     ) -> Self {
         let file = config.state_dir.join(FILE);
         let period = config.metering.period;
@@ -179,6 +184,7 @@ impl Meter {
             usage: Usage::new(period, read(&file)),
             config: config.metering,
             sealed,
+            layered,
             file,
             written: (process::now(), 0),
             used_up: false,
@@ -243,7 +249,10 @@ impl Meter {
 
     /// Bytes among them that have crossed beside the tunnel.
     fn crossed_beside(&self) -> u64 {
-        self.sealed.as_ref().map_or(0, |sealed| sealed.crossed())
+        let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.crossed());
+        let layered = self.layered.as_ref();
+        let layered = layered.map_or(0, |layered| layered.borrow().crossed());
+        sealed + layered
     }
 
     fn used(&self, shard: &Shard) -> u64 {

@@ -22,6 +22,7 @@ mod publish;
 mod responder;
 mod rule;
 mod server;
+mod les;
 mod sle;
 mod trusted_name;
 mod value;
@@ -58,9 +59,10 @@ pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
 pub(crate) use rule::{TCP, UDP};
 pub(crate) use server::NAT64_LENGTHS;
 pub use server::{
-    Client, ClientKey, Dialling, Listening, Nat64, Packets, ServerConfig, SleListening,
+    Client, ClientKey, Dialling, LesListening, Listening, Nat64, Packets, ServerConfig, SleListening,
     TlsListening,
 };
+pub use les::ClientLes;
 pub use sle::ClientSle;
 pub use trusted_name::{MAX_NAMES, TrustedName};
 pub use value::{CongestionControlName, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};

@@ -2,7 +2,7 @@
 
 use crate::client::carrier::Reach;
 use crate::client::intercept::{
-    Action, DnsInterception, Gate, Interception, Other, RouterDns, Rule,
+    Action, DnsInterception, Gate, Interception, Other, RouterDns, Rule, TcpIntoDevice,
 };
 use crate::config::{self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic};
 
@@ -21,6 +21,10 @@ pub(crate) fn interception(config: &FrontEnds, intercept: &Intercept) -> Interce
         gates: gates(config),
         rules: rules(config),
         fail_open: intercept.on_failure == OnFailure::Direct,
+        tcp: TcpIntoDevice {
+            destinations: config.les.as_ref().map(|les| les.destinations.clone()).unwrap_or_default(),
+            leads: true,
+        },
         ..Interception::new(intercept.port)
     }
 }
@@ -61,6 +65,7 @@ pub(super) fn adapt(interception: &mut Interception, reach: &Reach) {
     interception.families = reach.families;
     interception.server.clone_from(&reach.servers);
     interception.device.routed.clone_from(&reach.routed);
+    interception.tcp.leads = reach.leads_tcp;
 }
 
 /// [`FrontEnds::is_optimistic`], for the kernel.

@@ -91,6 +91,17 @@ pub struct Interception {
     pub fail_open: bool,
     /// True if there is a far side that answers; of account with `fail_open` alone.
     pub carrying: bool,
+    /// TCP that goes into the device.
+    pub tcp: TcpIntoDevice,
+}
+
+/// TCP that goes into the device in place of a listener. A connection that the listener has taken stays with it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TcpIntoDevice {
+    /// Destinations that are meant.
+    pub destinations: Vec<IpNet>,
+    /// False while a listener has this, as all other TCP. The device stays.
+    pub leads: bool,
 }
 
 /// Fate of traffic that is neither TCP nor DNS.
@@ -128,6 +139,7 @@ impl Interception {
             rules: Vec::new(),
             fail_open: false,
             carrying: true,
+            tcp: TcpIntoDevice::default(),
         }
     }
 
@@ -135,7 +147,8 @@ impl Interception {
     #[must_use]
     pub fn needs_device(&self) -> bool {
         let tunnels = |rule: &Rule| rule.action == Action::Tunnel && rule.is_for_packets();
-        self.other == Other::Tunnel || self.rules.iter().any(tunnels)
+        let tcp = !self.tcp.destinations.is_empty();
+        self.other == Other::Tunnel || tcp || self.rules.iter().any(tunnels)
     }
 
     /// The device's name, if it is needed.
@@ -250,6 +263,10 @@ pub(crate) fn trial() -> io::Result<()> {
             dscp: vec![46],
             ..Rule::for_all(Action::Block)
         }],
+        tcp: TcpIntoDevice {
+            destinations: vec![IpNet::from(IpAddr::from([192, 0, 2, 0]))],
+            leads: true,
+        },
         ..Interception::new(4480)
     };
     let body = ruleset::body(&it, &Lan::default(), &[], &Kept::default());
