@@ -69,9 +69,9 @@ impl LesTraffic {
         self.crossed += on_link(bytes, peer);
     }
 
-    /// So many packets of the device found no association.
-    pub(crate) fn without_association(&mut self, packets: u64) {
-        self.figures.dropped_total.no_association += packets;
+    /// A packet of the device found no association.
+    pub(crate) fn without_association(&mut self) {
+        self.figures.dropped_total.no_association += 1;
     }
 
     /// A packet of the device found no room in the socket.
@@ -143,7 +143,12 @@ mod tests {
         traffic.refused(&Discarded::OldPayload(1, 2).into());
         traffic.refused(&Discarded::Size(3).into());
         let refused = traffic.report(false).refused_total;
-        let counts = [refused.association, refused.forged, refused.replayed, refused.malformed];
+        let counts = [
+            refused.association,
+            refused.forged,
+            refused.replayed,
+            refused.malformed,
+        ];
         assert_eq!(counts, [1; 4]);
     }
 }

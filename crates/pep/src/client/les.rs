@@ -17,8 +17,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use bentpipe_proto::tunnel::{LesBody, LesKind};
-use bentpipe_sealed::les::sa::{AnswerCode, Initiator, Plan, Step, Unsent, Violation};
 use bentpipe_sealed::les::Unwritten;
+use bentpipe_sealed::les::sa::{AnswerCode, Initiator, Plan, Step, Unsent, Violation};
 use bytes::{Bytes, BytesMut};
 use tokio::net::UdpSocket;
 
@@ -230,12 +230,12 @@ impl Layering {
                 return true;
             }
             match &mut *road {
-                Road::Lacking => true,
-                Road::NoTunnel => {
-                    self.traffic.borrow_mut().without_association(1);
+                Road::Agreed(agreed) => self.seal(agreed, packet, &mut out),
+                // A connection that began in the tunnel's packets would end when the listener has the rest of it.
+                Road::Lacking | Road::NoTunnel => {
+                    self.traffic.borrow_mut().without_association();
                     false
                 }
-                Road::Agreed(agreed) => self.seal(agreed, packet, &mut out),
             }
         });
         left.collect()
@@ -252,8 +252,10 @@ impl Layering {
                 Err(_) => traffic.without_room(),
             },
             Err(Unsent::Unwritten(Unwritten::NotCarried(_) | Unwritten::Zone(_))) => return true,
-            Err(Unsent::NoAssociation | Unsent::Selector(_) | Unsent::Unwritten(Unwritten::Spent)) => {
-                traffic.without_association(1);
+            Err(
+                Unsent::NoAssociation | Unsent::Selector(_) | Unsent::Unwritten(Unwritten::Spent),
+            ) => {
+                traffic.without_association();
             }
         }
         false
@@ -290,7 +292,10 @@ impl Layering {
             return false;
         };
         let mut traffic = self.traffic.borrow_mut();
-        let opened = agreed.initiator.live().open(process::now(), datagram, inner);
+        let opened = agreed
+            .initiator
+            .live()
+            .open(process::now(), datagram, inner);
         match opened {
             Ok(_) => traffic.received(datagram.len(), peer),
             Err(why) => {

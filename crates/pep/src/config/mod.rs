@@ -13,6 +13,7 @@ mod dns;
 mod fec;
 mod front;
 mod identity;
+mod les;
 mod metering;
 mod metrics;
 mod monitoring;
@@ -22,7 +23,6 @@ mod publish;
 mod responder;
 mod rule;
 mod server;
-mod les;
 mod sle;
 mod trusted_name;
 mod value;
@@ -49,6 +49,7 @@ pub use destinations::{Destinations, Service};
 pub use dns::{ClientDns, RouterDns, ServerDns};
 pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
 pub use identity::Identity;
+pub use les::ClientLes;
 pub use metering::{AtCap, Metering, Period};
 pub use monitoring::Monitoring;
 pub use page::{Page, PageToken};
@@ -59,10 +60,9 @@ pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
 pub(crate) use rule::{TCP, UDP};
 pub(crate) use server::NAT64_LENGTHS;
 pub use server::{
-    Client, ClientKey, Dialling, LesListening, Listening, Nat64, Packets, ServerConfig, SleListening,
-    TlsListening,
+    Client, ClientKey, Dialling, LesListening, Listening, Nat64, Packets, ServerConfig,
+    SleListening, TlsListening,
 };
-pub use les::ClientLes;
 pub use sle::ClientSle;
 pub use trusted_name::{MAX_NAMES, TrustedName};
 pub use value::{CongestionControlName, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};

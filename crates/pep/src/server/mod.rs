@@ -104,7 +104,10 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let memory = process::total_memory(config.total_memory);
     let sealed = config.sle.as_ref();
     let sealed = sealed.map(|sle| SealedTunnels::new(sle.port(), memory));
-    let layered = config.les.as_ref().map(|_| Arc::<LayeredTunnels>::default());
+    let layered = config
+        .les
+        .as_ref()
+        .map(|_| Arc::<LayeredTunnels>::default());
     let (orders, door, sle, les) = {
         let _inside = runtime.enter();
         let orders = Orders::take(&config.monitoring, config.responder.as_ref())?;
@@ -130,10 +133,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         tracing::warn!("there is no device for packets: clients are not offered LES");
     }
     let offers_les = network.packets.is_some();
-    let (layered, les) = (
-        layered.filter(|_| offers_les),
-        les.filter(|_| offers_les),
-    );
+    let (layered, les) = (layered.filter(|_| offers_les), les.filter(|_| offers_les));
     let paths = Arc::new(PathMemory::load(&config.state_dir, Role::Server));
     let pool = Pool::start(
         config,

@@ -31,6 +31,7 @@ use super::sle::{FreshFlow, SealedFlows, SealedTunnels};
 use super::web::ServedPages;
 use super::worker::{Shared, Worker};
 use crate::config::Nat64;
+use crate::les::BATCH;
 use crate::net::dial::Dialler;
 use crate::net::judge::Judge;
 use crate::net::resolver::Resolver;
@@ -267,8 +268,9 @@ impl Sessions {
     /// Takes in packets of LES; never ends.
     pub(super) async fn take_in_layered(&self, inbox: Option<LesInbox>) -> Infallible {
         if let Some((layered, mut inbox)) = self.layered.as_ref().zip(inbox) {
-            while let Some(batch) = inbox.recv().await {
-                for (id, packets) in layered.open(batch) {
+            let mut batch = Vec::with_capacity(BATCH);
+            while inbox.recv_many(&mut batch, BATCH).await > 0 {
+                for (id, packets) in layered.open(batch.drain(..)) {
                     self.on_layered(id, packets);
                 }
             }
@@ -451,7 +453,11 @@ impl Sessions {
                 client = self.name(id),
                 "has a max_rate now, which packets of LES do not keep: its tunnel begins anew"
             );
-            self.close(id, CloseCode::NoError, "a max_rate, which LES does not keep");
+            self.close(
+                id,
+                CloseCode::NoError,
+                "a max_rate, which LES does not keep",
+            );
         }
     }
 

@@ -8,9 +8,8 @@ use ipnet::IpNet;
 
 use super::format::{counted, line, quantity, rate, size, span};
 use super::{
-    LesRefused,
-    Acks, PacketKinds, Packets, Refused, RuleStatus, Session, Side, StatusReport, Tunnel,
-    TunnelState, WireKind,
+    Acks, LesRefused, PacketKinds, Packets, Refused, RuleStatus, Session, Side, StatusReport,
+    Tunnel, TunnelState, WireKind,
 };
 
 impl Display for StatusReport {

@@ -22,7 +22,11 @@ pub(crate) fn interception(config: &FrontEnds, intercept: &Intercept) -> Interce
         rules: rules(config),
         fail_open: intercept.on_failure == OnFailure::Direct,
         tcp: TcpIntoDevice {
-            destinations: config.les.as_ref().map(|les| les.destinations.clone()).unwrap_or_default(),
+            destinations: config
+                .les
+                .as_ref()
+                .map(|les| les.destinations.clone())
+                .unwrap_or_default(),
             leads: true,
         },
         ..Interception::new(intercept.port)

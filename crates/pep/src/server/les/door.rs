@@ -15,20 +15,20 @@ use crate::config::LesListening;
 use crate::les::{BATCH, READ};
 use crate::process::{self, RunError};
 
-/// Batches that may wait for a shard before they are dropped: 8 MB.
-const BATCHES: usize = 64;
+/// Packets that may wait for a shard before others are dropped: 3 MB.
+const QUEUE: usize = 2048;
 
 /// Time after which a socket that cannot be read is read again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Packets for one shard.
-pub(in crate::server) type LesInbox = mpsc::Receiver<Vec<LayeredPacket>>;
+pub(in crate::server) type LesInbox = mpsc::Receiver<LayeredPacket>;
 
 /// Sockets for packets of LES, and the shards that they lead to.
 pub(in crate::server) struct LesDoor {
     sockets: Vec<(tokio::net::UdpSocket, Arc<UdpSocket>)>,
     tunnels: Arc<LayeredTunnels>,
-    shards: Vec<mpsc::Sender<Vec<LayeredPacket>>>,
+    shards: Vec<mpsc::Sender<LayeredPacket>>,
 }
 
 impl LesDoor {
@@ -56,7 +56,7 @@ impl LesDoor {
             })
         };
         let sockets: Result<_, _> = les.addresses.iter().map(open).collect();
-        let (shards, inboxes) = (0..shards).map(|_| mpsc::channel(BATCHES)).unzip();
+        let (shards, inboxes) = (0..shards).map(|_| mpsc::channel(QUEUE)).unzip();
         let door = Self {
             sockets: sockets?,
             tunnels: tunnels.clone(),
@@ -83,7 +83,6 @@ impl LesDoor {
                 sleep(PAUSE).await;
                 continue;
             }
-            let mut batches: Vec<_> = self.shards.iter().map(|_| Vec::new()).collect();
             for _ in 0..BATCH {
                 match reader.try_recv_from(&mut datagram) {
                     Ok((length, peer)) => {
@@ -91,42 +90,29 @@ impl LesDoor {
                             socket: sender.clone(),
                             peer,
                         };
-                        self.sort(&datagram[..length], from, &mut batches);
+                        self.hand_on(&datagram[..length], from);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     // The kernel's word about a datagram that was sent.
                     Err(error) => tracing::debug!("a socket of LES: {error}"),
                 }
             }
-            self.hand_on(batches);
         }
     }
 
-    fn sort(
-        &self,
-        datagram: &[u8],
-        from: impl Fn() -> ReturnPath,
-        batches: &mut [Vec<LayeredPacket>],
-    ) {
+    /// Hands `datagram` to the shard of its association, if one is known.
+    fn hand_on(&self, datagram: &[u8], from: impl Fn() -> ReturnPath) {
         let place = self.tunnels.place_of(process::now(), datagram, &from);
-        if let Some((shard, tunnel)) = place
-            && let Some(batch) = batches.get_mut(usize::from(shard))
-        {
-            batch.push(LayeredPacket {
-                tunnel,
-                from: from(),
-                bytes: datagram.to_vec(),
-            });
-        }
-    }
-
-    fn hand_on(&self, batches: Vec<Vec<LayeredPacket>>) {
-        for (shard, batch) in self.shards.iter().zip(batches) {
-            let packets = batch.len() as u64;
-            // Full: dropped, as a link would.
-            if packets > 0 && shard.try_send(batch).is_err() {
-                self.tunnels.count_crowded(packets);
-            }
+        let Some((shard, tunnel)) = place else { return };
+        let packet = LayeredPacket {
+            tunnel,
+            from: from(),
+            bytes: datagram.to_vec(),
+        };
+        let shard = self.shards.get(usize::from(shard));
+        // Full: dropped, as a link would.
+        if shard.is_some_and(|shard| shard.try_send(packet).is_err()) {
+            self.tunnels.count_crowded();
         }
     }
 }

@@ -154,7 +154,10 @@ impl LayeredEnds {
     }
 
     /// Opens packets; returns those of each tunnel.
-    pub(in crate::server) fn open(&self, packets: Vec<LayeredPacket>) -> Vec<OpenedPackets> {
+    pub(in crate::server) fn open(
+        &self,
+        packets: impl Iterator<Item = LayeredPacket>,
+    ) -> Vec<OpenedPackets> {
         let mut ends = self.ends.borrow_mut();
         let mut opened: Vec<OpenedPackets> = Vec::new();
         for LayeredPacket {

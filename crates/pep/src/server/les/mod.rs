@@ -102,9 +102,9 @@ impl LayeredTunnels {
         self.table().places.contains_key(&spi)
     }
 
-    /// Counts packets for which a shard had no room.
-    fn count_crowded(&self, packets: u64) {
-        self.table().refused.crowded += packets;
+    /// Counts a packet for which a shard had no room.
+    fn count_crowded(&self) {
+        self.table().refused.crowded += 1;
     }
 
     /// Packets that belong to no client, by cause, for `status`.

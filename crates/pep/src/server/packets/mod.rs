@@ -111,9 +111,19 @@ impl Network {
         let les = config.les.iter().flat_map(|les| les.addresses.iter());
         let listens = config.listening.addresses.iter().chain(les);
         let ports: Vec<u16> = listens.map(SocketAddr::port).collect();
-        *lock(&self.table) = Some(ServerTable::install(&ports)?);
+        *lock(&self.table) = Some(match config.packets.enabled {
+            true => ServerTable::prepare(&ports)?,
+            false => ServerTable::install(&ports)?,
+        });
         if config.packets.enabled {
-            let (packets, inboxes) = Packets::start(config, self.table.clone(), shards)?;
+            let started = Packets::start(config, self.table.clone(), shards);
+            if started.is_err()
+                && let Some(table) = lock(&self.table).as_mut()
+                && let Err(error) = table.forward_nothing()
+            {
+                tracing::error!("the table of a server that was killed stays: {error}");
+            }
+            let (packets, inboxes) = started?;
             self.packets = Some(packets);
             self.inboxes = inboxes.into_iter().map(Some).collect();
         }
