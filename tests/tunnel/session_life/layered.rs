@@ -12,7 +12,7 @@ use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE};
 use bentpipe_lab::capture::{Capture, CaptureReport, ExpectedPackets, Tunnel};
 use bentpipe_testbed::peer::{self, accept, payload, read_exactly, read_to_reset, read_to_the_end};
 use bentpipe_testbed::reload::reload;
-use bentpipe_testbed::route::Route;
+use bentpipe_testbed::route::{Place, Route};
 use bentpipe_testbed::site::{PORT, Site, SiteConfig, near};
 use bentpipe_testbed::transfer::{Transfer, Way};
 use serde_json::Value;
@@ -299,7 +299,29 @@ fn a_client_that_is_given_a_rate_has_no_les_any_more() {
     });
 }
 
-/// A middle box that repeats and alters packets is heard by nobody.
+/// What the client's own machine says goes the same way.
+#[test]
+fn connections_of_the_client_itself_are_sealed_as_well() {
+    let config = SiteConfig {
+        client_tables: tables("").replace("other =", "local = true\nother ="),
+        ..layering()
+    };
+    on_site("LES of the client's own machine", config, |site| {
+        until_it_stands(site)?;
+        let capture = watch(site)?;
+        let terminal = site.topology.terminal().clone();
+        let [ipv4, ipv6] = site.routes().map(|route| Route {
+            user: Place::from(&terminal),
+            ..route
+        });
+        let download = Transfer::start(&ipv4, Way::Download, LENGTH)?;
+        let upload = Transfer::start(&ipv6, Way::Upload, LENGTH)?;
+        download.finish_whole()?;
+        upload.finish_whole()?;
+        expect_sealed(&capture.stop()?, 2 * LENGTH)
+    });
+}
+
 #[test]
 fn what_is_made_up_is_refused_and_counted() {
     on_site("LES and a stranger", layering(), |site| {

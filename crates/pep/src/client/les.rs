@@ -8,7 +8,7 @@
 //! ```
 //!
 //! While no association stands, packets are dropped and counted. A server without LES gets these connections through the
-//! tunnel: then the rules lead them to the listener ([`Road::leads`]).
+//! tunnel: then the rules lead them to the listener ([`LesRoad::leads`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -35,24 +35,24 @@ pub(crate) struct Layering {
     config: ClientLes,
     tunnels: Rc<Tunnels>,
     socket: UdpSocket,
-    road: RefCell<Road>,
+    road: RefCell<LesRoad>,
     traffic: Rc<RefCell<LesTraffic>>,
     /// A server without LES is in the log.
     lacking_told: Cell<bool>,
 }
 
 /// Way of the packets just now.
-enum Road {
+enum LesRoad {
     /// There is no tunnel: packets are dropped.
     NoTunnel,
     /// The server of the last tunnel has no LES: its connections go through the tunnel.
     Lacking,
     /// The server has LES.
-    Agreed(Box<Agreement>),
+    Agreed(Box<LesAgreement>),
 }
 
 /// Associations of one tunnel.
-struct Agreement {
+struct LesAgreement {
     tunnel: ConnectionId,
     /// Address of the server for packets.
     server: SocketAddr,
@@ -61,7 +61,7 @@ struct Agreement {
     refused: Option<AnswerCode>,
 }
 
-impl Road {
+impl LesRoad {
     /// False if TCP of the prefixes is to go through the tunnel.
     fn leads(&self) -> bool {
         !matches!(self, Self::Lacking)
@@ -82,7 +82,7 @@ impl Layering {
             config,
             tunnels: tunnels.clone(),
             socket: UdpSocket::from_std(socket)?,
-            road: RefCell::new(Road::NoTunnel),
+            road: RefCell::new(LesRoad::NoTunnel),
             traffic: Rc::default(),
             lacking_told: Cell::new(false),
         })
@@ -100,13 +100,13 @@ impl Layering {
         let told = self.lacking_told.replace(!agrees);
         if agrees {
             let server = self.reachable((attempt.address.ip(), self.config.port).into());
-            let agreement = Agreement {
+            let agreement = LesAgreement {
                 tunnel: attempt.id,
                 server,
                 initiator: Initiator::new(self.plan(attempt.address.ip())),
                 refused: None,
             };
-            self.road.replace(Road::Agreed(Box::new(agreement)));
+            self.road.replace(LesRoad::Agreed(Box::new(agreement)));
             self.tick();
         } else {
             if !told {
@@ -114,7 +114,7 @@ impl Layering {
                     "the server has no LES: TCP of its `destinations` goes through the tunnel; give its configuration `[les]`, and this client no `max_rate` there"
                 );
             }
-            self.road.replace(Road::Lacking);
+            self.road.replace(LesRoad::Lacking);
         }
     }
 
@@ -142,8 +142,8 @@ impl Layering {
     /// There is no tunnel any more, and its associations have ended with it.
     pub(super) fn on_lost(&self) {
         let mut road = self.road.borrow_mut();
-        if let Road::Agreed(_) = *road {
-            *road = Road::NoTunnel;
+        if let LesRoad::Agreed(_) = *road {
+            *road = LesRoad::NoTunnel;
         }
     }
 
@@ -155,7 +155,7 @@ impl Layering {
         body: &LesBody,
     ) -> Result<(), Violation> {
         let mut road = self.road.borrow_mut();
-        let Road::Agreed(agreed) = &mut *road else {
+        let LesRoad::Agreed(agreed) = &mut *road else {
             return Ok(());
         };
         // Another message is refused by the tunnel, for it goes the other way.
@@ -169,14 +169,14 @@ impl Layering {
     /// Looks whether an association is to begin or to end; to be called every second.
     pub(super) fn tick(&self) {
         let mut road = self.road.borrow_mut();
-        if let Road::Agreed(agreed) = &mut *road {
+        if let LesRoad::Agreed(agreed) = &mut *road {
             agreed.initiator.handle_timeout(process::now());
             self.advance(agreed);
         }
     }
 
     /// Begins what is due, and takes the steps that the associations ask for.
-    fn advance(&self, agreed: &mut Agreement) {
+    fn advance(&self, agreed: &mut LesAgreement) {
         loop {
             while let Some(step) = agreed.initiator.poll_step() {
                 self.take_step(step, agreed);
@@ -191,7 +191,7 @@ impl Layering {
         }
     }
 
-    fn take_step(&self, step: Step, agreed: &mut Agreement) {
+    fn take_step(&self, step: Step, agreed: &mut LesAgreement) {
         let id = agreed.tunnel;
         match step {
             Step::Send(kind, body) => {
@@ -230,9 +230,9 @@ impl Layering {
                 return true;
             }
             match &mut *road {
-                Road::Agreed(agreed) => self.seal(agreed, packet, &mut out),
+                LesRoad::Agreed(agreed) => self.seal(agreed, packet, &mut out),
                 // A connection that began in the tunnel's packets would end when the listener has the rest of it.
-                Road::Lacking | Road::NoTunnel => {
+                LesRoad::Lacking | LesRoad::NoTunnel => {
                     self.traffic.borrow_mut().without_association();
                     false
                 }
@@ -242,7 +242,7 @@ impl Layering {
     }
 
     /// Seals and sends `packet`. True: it has a form that LES does not carry, and goes through the tunnel.
-    fn seal(&self, agreed: &mut Agreement, packet: &[u8], out: &mut BytesMut) -> bool {
+    fn seal(&self, agreed: &mut LesAgreement, packet: &[u8], out: &mut BytesMut) -> bool {
         out.clear();
         let mut traffic = self.traffic.borrow_mut();
         match agreed.initiator.live().seal(packet, out) {
@@ -288,7 +288,7 @@ impl Layering {
     /// Opens `datagram` into `inner`; false if it is refused. PEPs send in the server's name, so its source proves nothing.
     fn open(&self, datagram: &[u8], peer: SocketAddr, inner: &mut Vec<u8>) -> bool {
         let mut road = self.road.borrow_mut();
-        let Road::Agreed(agreed) = &mut *road else {
+        let LesRoad::Agreed(agreed) = &mut *road else {
             return false;
         };
         let mut traffic = self.traffic.borrow_mut();
@@ -314,9 +314,9 @@ impl Layering {
     /// Part of `status`.
     pub(super) fn report(&self) -> status::Les {
         let (stands, reason) = match &mut *self.road.borrow_mut() {
-            Road::NoTunnel => (false, Some("there is no tunnel".to_owned())),
-            Road::Lacking => (false, Some("the server has no LES".to_owned())),
-            Road::Agreed(agreed) => (
+            LesRoad::NoTunnel => (false, Some("there is no tunnel".to_owned())),
+            LesRoad::Lacking => (false, Some("the server has no LES".to_owned())),
+            LesRoad::Agreed(agreed) => (
                 agreed.initiator.live().stands(),
                 agreed.refused.map(|code| code.to_string()),
             ),

@@ -461,6 +461,7 @@ impl Session {
         if let Some(sle) = &self.ways.sle {
             sle.close();
         }
+        self.packet_road.on_lost();
         let all = self.tunnels.state_mut().close();
         all.into_iter().for_each(|id| self.tunnels.close(id));
     }

@@ -69,8 +69,6 @@ pub struct ServerConfig {
     pub responder: Option<Responder>,
     /// Addresses for flows that are sealed beside the tunnels, if it takes some.
     pub sle: Option<SleListening>,
-    /// Addresses for packets of LES, if it takes some.
-    pub les: Option<LesListening>,
     /// Pages that it fetches ahead.
     pub web: ServerWeb,
     /// The server gives up what it does not need once it runs.
@@ -111,6 +109,7 @@ impl ServerConfig {
             listening: Listening {
                 addresses: source.placed(listen),
                 tls: listening::tls(source, file.listen_tls, file.tls)?,
+                les: les::les(source, file.les, &packets)?,
                 public_address: file.public_address,
                 shards: shards.transpose()?,
             },
@@ -130,7 +129,6 @@ impl ServerConfig {
             monitoring: Monitoring::checked(source, file.status_socket, file.metrics, file.page)?,
             responder: file.responder.map(|table| table.placed(source)),
             sle: sle::sle(source, file.sle)?,
-            les: les::les(source, file.les, &packets)?,
             web: web::server(source, file.web)?,
             sandbox: file.sandbox,
         })
@@ -142,7 +140,13 @@ impl ServerConfig {
         let listens = |page: &Option<Page>| page.as_ref().map(|page| *page.listen);
         let opens = |page: &Option<Page>| page.as_ref().and_then(|page| page.token.clone());
         let seals = |config: &Self| config.sle.as_ref().map(|sle| sle.addresses.to_vec());
-        let layers = |config: &Self| config.les.as_ref().map(|les| les.addresses.to_vec());
+        let layers = |config: &Self| {
+            config
+                .listening
+                .les
+                .as_ref()
+                .map(|les| les.addresses.to_vec())
+        };
         let told_tls = |config: &Self| {
             let tls = config.listening.tls.as_ref();
             tls.map(|tls| {

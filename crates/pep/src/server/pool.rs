@@ -323,7 +323,7 @@ fn report(
         .collect();
     let uptime: Duration = process::now() - started;
     let (tls, sle) = (config.listening.tls.as_ref(), config.sle.as_ref());
-    let les = config.les.as_ref();
+    let les = config.listening.les.as_ref();
     StatusReport {
         events: events::last(),
         sandbox: sandbox::entered(),

@@ -2,12 +2,13 @@
 
 use crate::client::carrier::Reach;
 use crate::client::intercept::{
-    Action, DnsInterception, Gate, Interception, Other, RouterDns, Rule, TcpIntoDevice,
+    Action, Device, DnsInterception, Gate, Interception, Other, RouterDns, Rule, TcpIntoDevice,
 };
 use crate::config::{self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic};
 
 /// Interception as it is configured.
 pub(crate) fn interception(config: &FrontEnds, intercept: &Intercept) -> Interception {
+    let les = config.les.as_ref();
     Interception {
         interfaces: intercept.interfaces.clone(),
         local: intercept.local,
@@ -21,13 +22,12 @@ pub(crate) fn interception(config: &FrontEnds, intercept: &Intercept) -> Interce
         gates: gates(config),
         rules: rules(config),
         fail_open: intercept.on_failure == OnFailure::Direct,
-        tcp: TcpIntoDevice {
-            destinations: config
-                .les
-                .as_ref()
-                .map(|les| les.destinations.clone())
-                .unwrap_or_default(),
-            leads: true,
+        device: Device {
+            tcp: TcpIntoDevice {
+                destinations: les.map(|les| les.destinations.clone()).unwrap_or_default(),
+                leads: true,
+            },
+            ..Device::default()
         },
         ..Interception::new(intercept.port)
     }
@@ -69,7 +69,7 @@ pub(super) fn adapt(interception: &mut Interception, reach: &Reach) {
     interception.families = reach.families;
     interception.server.clone_from(&reach.servers);
     interception.device.routed.clone_from(&reach.routed);
-    interception.tcp.leads = reach.leads_tcp;
+    interception.device.tcp.leads = reach.leads_tcp;
 }
 
 /// [`FrontEnds::is_optimistic`], for the kernel.

@@ -26,7 +26,7 @@ use installed::let_go;
 use kept::Kept;
 use lan::Lan;
 
-pub use device::Device;
+pub use device::{Device, TcpIntoDevice};
 pub use dns::{DnsInterception, RouterDns};
 pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{guard_listing, guard_off};
@@ -91,17 +91,6 @@ pub struct Interception {
     pub fail_open: bool,
     /// True if there is a far side that answers; of account with `fail_open` alone.
     pub carrying: bool,
-    /// TCP that goes into the device.
-    pub tcp: TcpIntoDevice,
-}
-
-/// TCP that goes into the device in place of a listener. A connection that the listener has taken stays with it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TcpIntoDevice {
-    /// Destinations that are meant.
-    pub destinations: Vec<IpNet>,
-    /// False while a listener has this, as all other TCP. The device stays.
-    pub leads: bool,
 }
 
 /// Fate of traffic that is neither TCP nor DNS.
@@ -139,7 +128,6 @@ impl Interception {
             rules: Vec::new(),
             fail_open: false,
             carrying: true,
-            tcp: TcpIntoDevice::default(),
         }
     }
 
@@ -147,7 +135,7 @@ impl Interception {
     #[must_use]
     pub fn needs_device(&self) -> bool {
         let tunnels = |rule: &Rule| rule.action == Action::Tunnel && rule.is_for_packets();
-        let tcp = !self.tcp.destinations.is_empty();
+        let tcp = !self.device.tcp.destinations.is_empty();
         self.other == Other::Tunnel || tcp || self.rules.iter().any(tunnels)
     }
 
@@ -249,6 +237,10 @@ pub(crate) fn trial() -> io::Result<()> {
         dns: Some(DnsInterception::at(4453)),
         device: Device {
             published: vec![(5060, SocketAddr::from(([192, 0, 2, 1], 5060)))],
+            tcp: TcpIntoDevice {
+                destinations: vec![IpNet::from(IpAddr::from([192, 0, 2, 0]))],
+                leads: true,
+            },
             ..Device::default()
         },
         gates: vec![Gate {
@@ -263,10 +255,6 @@ pub(crate) fn trial() -> io::Result<()> {
             dscp: vec![46],
             ..Rule::for_all(Action::Block)
         }],
-        tcp: TcpIntoDevice {
-            destinations: vec![IpNet::from(IpAddr::from([192, 0, 2, 0]))],
-            leads: true,
-        },
         ..Interception::new(4480)
     };
     let body = ruleset::body(&it, &Lan::default(), &[], &Kept::default());

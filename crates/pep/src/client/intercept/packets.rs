@@ -114,13 +114,13 @@ fn routed(it: &Interception) -> impl Iterator<Item = (Family, String)> {
 /// Rules by which TCP of some destinations goes into the device.
 pub(super) fn tcp(it: &Interception) -> impl Iterator<Item = String> {
     let of = |family: Family| {
-        let destinations = family.merged(&it.tcp.destinations)?;
+        let destinations = family.merged(&it.device.tcp.destinations)?;
         let header = family.header();
         Some(format!(
             "meta l4proto tcp {header} daddr {destinations} goto tunnelled"
         ))
     };
-    let leads = it.tcp.leads.then_some(Family::BOTH);
+    let leads = it.device.tcp.leads.then_some(Family::BOTH);
     leads.into_iter().flatten().filter_map(of)
 }
 

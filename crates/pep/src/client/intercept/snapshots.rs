@@ -118,13 +118,19 @@ fn clients() -> Vec<(&'static str, Interception)> {
     };
     let les = Interception {
         local: true,
-        tcp: tcp.clone(),
+        device: Device {
+            tcp: tcp.clone(),
+            ..Device::default()
+        },
         ..lan()
     };
     let les_lacking = Interception {
-        tcp: TcpIntoDevice {
-            leads: false,
-            ..tcp
+        device: Device {
+            tcp: TcpIntoDevice {
+                leads: false,
+                ..tcp
+            },
+            ..Device::default()
         },
         ..lan()
     };

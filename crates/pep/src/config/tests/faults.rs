@@ -106,7 +106,7 @@ const FAULTS: &[(&str, &str)] = &[
     ("S [les]\nlisten = [\"10.0.0.1:1\", \"10.0.0.1:1\"]\n", "x.toml:4: `listen` names 10.0.0.1:1 twice; remove one"),
     ("S [packets]\nenabled = false\n[les]\n", "x.toml:5: `[les]` hands packets to the device of `[packets]`; remove `enabled = false` there"),
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[les]\ndestinations = [\"10.0.0.0/8\"]\n", "x.toml:7: `[les]` seals packets of the client's device, which comes with interception; add `[intercept]`"),
-    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\n", "x.toml:7: missing key `destinations` in `[les]`"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\n", "x.toml:7: missing key `destinations`"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = []\n", "x.toml:7: `destinations` of `[les]` is empty; name the prefixes whose TCP goes by LES, or remove the table"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/33\"]\n", "x.toml:8: `destinations`: bad prefix `10.0.0.0/33`; expected an address or prefix, such as \"10.30.0.0/24\" or \"fd00:30::1\""),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\nflow = \"psk\"\n", "x.toml:9: unknown value `psk` for `flow`; known here: `short`, `paper`"),

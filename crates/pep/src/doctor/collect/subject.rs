@@ -364,7 +364,7 @@ fn server(config: &ServerConfig, running: Option<&StatusReport>) -> ServerFacts 
     if let Some(sle) = &config.sle {
         listen.extend(listens(&sle.addresses, running, tcp));
     }
-    if let Some(les) = &config.les {
+    if let Some(les) = &config.listening.les {
         listen.extend(listens(&les.addresses, running, udp));
     }
     ServerFacts {

@@ -108,7 +108,11 @@ impl Network {
         if !privilege::has_net_admin() {
             return Err(io::Error::other("CAP_NET_ADMIN is missing"));
         }
-        let les = config.les.iter().flat_map(|les| les.addresses.iter());
+        let les = config
+            .listening
+            .les
+            .iter()
+            .flat_map(|les| les.addresses.iter());
         let listens = config.listening.addresses.iter().chain(les);
         let ports: Vec<u16> = listens.map(SocketAddr::port).collect();
         *lock(&self.table) = Some(match config.packets.enabled {
