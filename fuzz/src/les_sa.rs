@@ -57,7 +57,7 @@ struct Pair {
     now: Instant,
     a: Initiator,
     b: Responder,
-    held: Held,
+    held: Held<()>,
     psk: bool,
     to_a: VecDeque<Vec<u8>>,
     to_b: VecDeque<(LesKind, Vec<u8>)>,
@@ -139,7 +139,7 @@ impl Pair {
                     self.to_a.push_back(body.as_ref().to_vec());
                 }
                 Step::Listen(spi) => {
-                    for packet in self.held.take(self.now, spi) {
+                    for ((), packet) in self.held.take(self.now, spi) {
                         self.open(0, &packet);
                     }
                 }
@@ -240,7 +240,7 @@ impl Pair {
                 assert!(self.arrived[from].insert(number), "a copy");
             }
             Err(Unopened::Unknown(_)) if from == 0 => {
-                self.held.hold(self.now, packet);
+                self.held.hold(self.now, packet, ());
             }
             Err(_) => {}
         }

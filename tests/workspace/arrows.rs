@@ -161,7 +161,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             ],
             &["config"],
             &["status"],
-            &["shard", "sle_traffic"],
+            &["les", "shard", "sle_traffic"],
             &["process"],
             &["relay"],
             &["web"],

@@ -24,6 +24,7 @@ mod firewall;
 #[cfg(target_os = "linux")]
 mod kernel;
 pub mod keys;
+mod les;
 mod metrics;
 mod net;
 mod page;

@@ -113,6 +113,7 @@ impl Sampler {
             associations: None,
             publish: Vec::new(),
             sle: None,
+            les: None,
             web: None,
         }
     }

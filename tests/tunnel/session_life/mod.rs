@@ -5,6 +5,7 @@ mod drain;
 mod everything;
 mod known_link;
 mod known_path;
+mod layered;
 mod link;
 mod older;
 mod over_tls;

@@ -59,6 +59,8 @@ pub(crate) struct Reach {
     pub(crate) routed: Vec<IpNet>,
     /// True if the device for all but TCP has addresses.
     pub(crate) addressed: bool,
+    /// True if TCP of the prefixes of `[les]` goes into the device.
+    pub(crate) leads_tcp: bool,
 }
 
 impl Reach {
@@ -74,6 +76,7 @@ impl Reach {
             published: Vec::new(),
             routed: Vec::new(),
             addressed: false,
+            leads_tcp: false,
         }
     }
 }

@@ -5,11 +5,14 @@
 
 mod usage;
 
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::{AtCap, ClientConfig, Metering, Period};
+use crate::les::LesTraffic;
 use crate::shard::Shard;
 use crate::sle_traffic::SleTraffic;
 use crate::status::{self, size};
@@ -41,6 +44,8 @@ pub(super) struct Meter {
     config: Metering,
     /// Flows that are sealed beside the tunnel.
     sealed: Option<Arc<SleTraffic>>,
+    /// TCP that goes by LES.
+    layered: Option<Rc<RefCell<LesTraffic>>>,
     usage: Usage,
     file: PathBuf,
     /// Time at which the count was last written, and its value.
@@ -56,7 +61,7 @@ impl Meter {
     pub(super) fn load(
         config: &ClientConfig,
         shard: &Shard,
-        sealed: Option<Arc<SleTraffic>>,
+        (sealed, layered): (Option<Arc<SleTraffic>>, Option<Rc<RefCell<LesTraffic>>>),
     ) -> Self {
         let file = config.state_dir.join(FILE);
         let period = config.metering.period;
@@ -64,6 +69,7 @@ impl Meter {
             usage: Usage::new(period, config.metering.month_begins, read(&file)),
             config: config.metering,
             sealed,
+            layered,
             file,
             written: (process::now(), 0),
             used_up: false,
@@ -128,7 +134,10 @@ impl Meter {
 
     /// Bytes among them that have crossed beside the tunnel.
     fn crossed_beside(&self) -> u64 {
-        self.sealed.as_ref().map_or(0, |sealed| sealed.crossed())
+        let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.crossed());
+        let layered = self.layered.as_ref();
+        let layered = layered.map_or(0, |layered| layered.borrow().crossed());
+        sealed + layered
     }
 
     fn used(&self, shard: &Shard) -> u64 {

@@ -17,6 +17,7 @@ pub mod intercept;
 #[cfg(target_os = "linux")]
 mod kept_device;
 mod learned;
+mod les;
 mod link;
 mod lookup;
 pub mod measure;
@@ -318,6 +319,7 @@ fn capabilities(config: &ClientConfig) -> u64 {
         (config.dns.is_some(), capability::DNS),
         (config.front.web.prefetch, capability::PAGES),
         (!config.front.web.names.is_empty(), capability::TRUSTED),
+        (config.front.les.is_some(), capability::LES),
     ];
     let present = has.into_iter().filter(|(present, _)| *present);
     present.fold(0, |all, (_, one)| all | one)

@@ -25,7 +25,7 @@ impl PacketDevice {
         match self.0 {}
     }
 
-    pub(super) async fn carry(&self, _tunnels: &Tunnels) -> io::Result<()> {
+    pub(super) async fn carry(&self, _send: impl Fn(Vec<Bytes>) -> u64) -> io::Result<()> {
         match self.0 {}
     }
 

@@ -1,4 +1,9 @@
 //! Packets of the client that cross beside its flows: the LAN's, from the device, and those of applications' datagrams.
+//!
+//! ```text
+//!   device ─┬ TCP of `[les]` ─► LES ══ UDP, sealed each
+//!           └ all else ───────► tunnel
+//! ```
 
 use std::cell::{OnceCell, RefCell};
 use std::future::pending;
@@ -7,21 +12,25 @@ use std::rc::Rc;
 #[cfg(target_os = "linux")]
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ipnet::IpNet;
 use tokio::sync::watch;
 
 use super::associations::Relays;
 use super::carrier::Reach;
+use super::connections::Attempt;
 #[cfg(target_os = "linux")]
 use super::kept_device::KeptDevice;
+use super::les::Layering;
 use super::packets::PacketDevice;
 use super::routes::Routes;
 use super::tunnels::Tunnels;
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, ClientLes};
+use crate::process::RunError;
 use crate::status;
 use bentpipe_tunnel::engine::ConnectionId;
 
-/// Road of the client's packets: through the tunnel, beside its flows.
+/// Roads of the client's packets: through the tunnel beside its flows, or by LES.
 pub(crate) struct PacketRoad {
     config: Rc<ClientConfig>,
     tunnels: Rc<Tunnels>,
@@ -31,18 +40,39 @@ pub(crate) struct PacketRoad {
     relays: Rc<Relays>,
     /// Outcome of the prefixes that are to be routed here.
     routes: RefCell<Routes>,
+    /// TCP that goes by LES, if some is to.
+    les: Option<Rc<Layering>>,
 }
 
 impl PacketRoad {
     /// No device yet, and no application.
-    pub(super) fn new(config: Rc<ClientConfig>, tunnels: Rc<Tunnels>) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// There is no socket for LES.
+    pub(super) fn new(config: Rc<ClientConfig>, tunnels: Rc<Tunnels>) -> Result<Self, RunError> {
+        let layering = |les: &ClientLes| {
+            let socket = super::socket(&config)?;
+            Layering::new(les.clone(), &tunnels, socket).map_err(RunError::Io)
+        };
+        let les = config.front.les.as_ref().map(layering).transpose()?;
+        Ok(Self {
+            les: les.map(Rc::new),
             relays: Relays::new(&config, tunnels.clone()),
             config,
             tunnels,
             device: OnceCell::new(),
             routes: RefCell::default(),
-        }
+        })
+    }
+
+    /// TCP that goes by LES, if some is to.
+    pub(super) fn les(&self) -> Option<&Rc<Layering>> {
+        self.les.as_ref()
+    }
+
+    /// True if TCP of the prefixes of `[les]` is to be led into the device.
+    pub(super) fn leads_tcp(&self) -> bool {
+        self.les.as_ref().is_some_and(|les| les.leads())
     }
 
     /// Associations for datagrams of applications.
@@ -69,10 +99,32 @@ impl PacketRoad {
 
     /// Carries the LAN's packets; never ends but with an error.
     pub(super) async fn carry(&self) -> io::Result<()> {
-        match self.device.get() {
-            Some(device) => device.carry(&self.tunnels).await,
-            None => pending().await,
+        let Some(device) = self.device.get() else {
+            return pending().await;
+        };
+        let receive = async {
+            match &self.les {
+                Some(les) => les.receive(|packets| device.write(packets)).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            ended = device.carry(|packets| self.send(packets)) => ended,
+            ended = receive => ended,
         }
+    }
+
+    /// Sends each of the LAN's packets on its road; returns how many found no tunnel.
+    fn send(&self, packets: Vec<Bytes>) -> u64 {
+        let packets = match &self.les {
+            Some(les) => les.send(packets),
+            None => packets,
+        };
+        let count = packets.len() as u64;
+        if count == 0 || self.tunnels.send_packets(packets) {
+            return 0;
+        }
+        count
     }
 
     /// Gives the device what the server has assigned, and says when that has `changed`; never ends.
@@ -92,7 +144,10 @@ impl PacketRoad {
     }
 
     /// Takes in what the server of a new tunnel assigns to this client, and what it routes here.
-    pub(super) fn on_ready(&self) {
+    pub(super) fn on_ready(&self, attempt: &Attempt) {
+        if let Some(les) = &self.les {
+            les.on_ready(attempt);
+        }
         self.relays.learn_assigned();
         let Some(intercept) = &self.config.front.intercept else {
             return;
@@ -104,6 +159,13 @@ impl PacketRoad {
         });
         let granted = granted.unwrap_or_default();
         self.routes.borrow_mut().learn(&intercept.routes, &granted);
+    }
+
+    /// There is no tunnel any more.
+    pub(super) fn on_lost(&self) {
+        if let Some(les) = &self.les {
+            les.on_lost();
+        }
     }
 
     /// True if all but TCP goes into the tunnel.
@@ -125,6 +187,7 @@ impl PacketRoad {
     pub(super) fn fill(&self, session: &mut status::Session) {
         let socks5 = self.config.front.socks5.as_ref();
         session.associations = socks5.map(|_| self.relays.report());
+        session.les = self.les.as_ref().map(|les| les.report());
         if let Some(device) = self.device.get() {
             let packets = session.packets.get_or_insert_default();
             packets.dropped.no_tunnel = device.without_tunnel();

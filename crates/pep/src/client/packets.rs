@@ -87,8 +87,8 @@ impl PacketDevice {
         self.kept.clone()
     }
 
-    /// Carries the LAN's packets; never ends but with an error.
-    pub(super) async fn carry(&self, tunnels: &Tunnels) -> io::Result<()> {
+    /// Hands the LAN's packets to `send`, which returns how many found no tunnel; never ends but with an error.
+    pub(super) async fn carry(&self, send: impl Fn(Vec<Bytes>) -> u64) -> io::Result<()> {
         let mut block = BytesMut::new();
         let Some(mut renewed) = self.renewed.take() else {
             return pending().await;
@@ -114,10 +114,8 @@ impl PacketDevice {
                     continue;
                 }
             };
-            let count = packets.len() as u64;
-            if !tunnels.send_packets(packets) {
-                self.without_tunnel.set(self.without_tunnel.get() + count);
-            }
+            let lost = send(packets);
+            self.without_tunnel.set(self.without_tunnel.get() + lost);
         }
     }
 

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use bentpipe_proto::tunnel::{CloseCode, LesBody, LesKind};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -101,6 +102,8 @@ impl Session {
         let sealed = config.sle.clone();
         let sle = sealed.map(|sle| Sealing::new((sle, memory), &tunnels, mark));
         let traffic = sle.as_ref().map(|sle| sle.traffic().clone());
+        let packet_road = PacketRoad::new(config.clone(), tunnels.clone())?;
+        let les = packet_road.les().map(|les| les.traffic().clone());
         let session = Rc::new(Self {
             connector: Connector::new(
                 tunnels.clone(),
@@ -112,8 +115,8 @@ impl Session {
             wires,
             reach: watch::Sender::new(Reach::of(Vec::new())),
             demand: Demand::default(),
-            meter: RefCell::new(Meter::load(&config, tunnels.shard(), traffic)),
-            packet_road: PacketRoad::new(config.clone(), tunnels.clone()),
+            meter: RefCell::new(Meter::load(&config, tunnels.shard(), (traffic, les))),
+            packet_road,
             published: Published::new(config.clone(), tunnels.clone()),
             ways: Ways {
                 sle,
@@ -158,6 +161,7 @@ impl Session {
             published: self.published.packets(),
             routed: self.packet_road.routed(),
             addressed: self.packet_road.has_addresses(),
+            leads_tcp: self.packet_road.leads_tcp(),
             ..Reach::of(self.server_addresses())
         });
     }
@@ -298,6 +302,7 @@ impl Session {
                     sle.on_epoch(id, epoch);
                 }
             }
+            ConnectionNotice::Tunnel(TunnelEvent::Les(kind, body)) => self.on_les(id, kind, &body),
             ConnectionNotice::Tunnel(TunnelEvent::Published(entry, code)) => {
                 if self.tunnels.ready() == Some(id) {
                     self.published.on_answer(entry, code);
@@ -308,7 +313,6 @@ impl Session {
                 | TunnelEvent::Inbound(..)
                 | TunnelEvent::Publish(_)
                 | TunnelEvent::Flow(_)
-                | TunnelEvent::Les(..)
                 | TunnelEvent::Query(..)
                 | TunnelEvent::Answer(..)
                 | TunnelEvent::Enrol(_),
@@ -345,6 +349,21 @@ impl Session {
         }
     }
 
+    /// Takes a message of LES; a server that breaks its rules loses the tunnel.
+    fn on_les(&self, id: ConnectionId, kind: LesKind, body: &LesBody) {
+        let Some(les) = self.packet_road.les() else {
+            return;
+        };
+        if let Err(violation) = les.on_message(id, kind, body) {
+            let now = process::now();
+            self.tunnels.change(id, |connection| {
+                let code = CloseCode::ProtocolViolation.code();
+                connection.close(now, code, violation.to_string());
+            });
+            self.on_lost(id, (Told::Trying, Failure::Broken), &violation.to_string());
+        }
+    }
+
     fn on_ready(&self, id: ConnectionId) {
         let ready = self.tunnels.state_mut().on_ready(id);
         match ready {
@@ -374,7 +393,7 @@ impl Session {
         if let Some(sle) = &self.ways.sle {
             sle.on_ready(&attempt);
         }
-        self.packet_road.on_ready();
+        self.packet_road.on_ready(&attempt);
         self.published.ask(id);
         self.tell_reach();
     }
@@ -406,6 +425,7 @@ impl Session {
         if let Some(sle) = &self.ways.sle {
             sle.on_lost();
         }
+        self.packet_road.on_lost();
         if let Some(next) = next {
             return self.install(next);
         }
@@ -441,6 +461,7 @@ impl Session {
         if let Some(sle) = &self.ways.sle {
             sle.close();
         }
+        self.packet_road.on_lost();
         let all = self.tunnels.state_mut().close();
         all.into_iter().for_each(|id| self.tunnels.close(id));
     }

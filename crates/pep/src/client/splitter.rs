@@ -242,6 +242,7 @@ impl Splitter {
             packets: None,
             publish: Vec::new(),
             sle: None,
+            les: None,
             memory: status::Memory::default(),
         };
         StatusReport {

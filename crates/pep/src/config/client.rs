@@ -14,6 +14,7 @@ use super::dns::{self, ClientDns};
 use super::fec;
 use super::front::{FrontEnds, Intercept, ProxyFrontEnd};
 use super::identity::{self, Identity};
+use super::les::{self, ClientLesTable};
 use super::metering::{self, Metering};
 use super::metrics::MetricsTable;
 use super::monitoring::Monitoring;
@@ -267,8 +268,11 @@ impl ClientConfig {
             let key_file = server.enrolment_key_file.take();
             server.enrolment_key_file = key_file.map(|path| source.resolve(&path));
         }
+        let paced = file.link.iter().any(Link::is_paced);
+        let intercept = file.intercept.as_ref().map(Spanned::get_ref);
         let front = FrontEnds {
             web: web::client(source, file.web)?,
+            les: les::client(source, file.les, intercept, paced)?,
             ..FrontEnds::new(source, file.intercept, file.socks5, file.http, file.rule)?
         };
         if file.publish.is_empty() {
@@ -290,7 +294,7 @@ impl ClientConfig {
             identity,
             servers: file.server,
             publish: publish::asked(source, file.publish, &front)?,
-            sle: sle::client(source, file.sle, file.link.iter().any(Link::is_paced))?,
+            sle: sle::client(source, file.sle, paced)?,
             front,
             dns,
             metering: metering::checked(source, file.metering)?,
@@ -324,6 +328,7 @@ struct QuicClientFile {
     socks5: Option<Spanned<ProxyFrontEnd>>,
     http: Option<Spanned<ProxyFrontEnd>>,
     sle: Option<Spanned<ClientSle>>,
+    les: Option<Spanned<ClientLesTable>>,
     web: Option<Spanned<ClientWebTable>>,
     dns: Option<Spanned<ClientDns>>,
     metering: Option<Spanned<Metering>>,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::ConfigError;
+use super::les::ClientLes;
 use super::rule::{Action, Asked, Rule};
 use super::value::{self, Http3, InterfaceName, OnFailure, OtherTraffic};
 use super::web::ClientWeb;
@@ -29,6 +30,8 @@ pub struct FrontEnds {
     pub http: Option<Placed<ProxyFrontEnd>>,
     /// Pages that are fetched ahead, where connections to web servers are taken in.
     pub web: ClientWeb,
+    /// TCP that goes by LES, if some is to.
+    pub les: Option<ClientLes>,
     /// In order.
     pub rules: Vec<Rule>,
 }
@@ -95,6 +98,7 @@ impl FrontEnds {
             socks5: socks5.map(|front_end| source.placed(front_end)),
             http: http.map(|front_end| source.placed(front_end)),
             web: ClientWeb::default(),
+            les: None,
             rules: rules.into_iter().map(Spanned::into_inner).collect(),
         };
         front.check_routes(source)?;
@@ -136,12 +140,14 @@ impl FrontEnds {
         Err(source.error_at_key("intercept.routes", fault))
     }
 
-    /// Place at which all but TCP is asked to go into the tunnel, if it is.
+    /// Place at which all but TCP is asked to go into the tunnel, or some TCP by LES, if it is.
     #[must_use]
     pub fn tunnels_packets(&self) -> Option<&Place> {
         let intercept = self.intercept.as_ref()?;
         let tunnels = |rule: &Rule| rule.action == Some(Action::Tunnel);
-        let any = intercept.other == OtherTraffic::Tunnel || self.rules.iter().any(tunnels);
+        let any = intercept.other == OtherTraffic::Tunnel
+            || self.les.is_some()
+            || self.rules.iter().any(tunnels);
         any.then_some(&intercept.place)
     }
 

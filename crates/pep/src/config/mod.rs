@@ -13,6 +13,7 @@ mod dns;
 mod fec;
 mod front;
 mod identity;
+mod les;
 mod metering;
 mod metrics;
 mod monitoring;
@@ -48,6 +49,7 @@ pub use destinations::{Destinations, Service};
 pub use dns::{ClientDns, RouterDns, ServerDns};
 pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
 pub use identity::Identity;
+pub use les::ClientLes;
 pub use metering::{AtCap, Metering, MonthDay, Period};
 pub use monitoring::Monitoring;
 pub use page::{Page, PageToken};
@@ -58,8 +60,8 @@ pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
 pub(crate) use rule::{TCP, UDP};
 pub(crate) use server::NAT64_LENGTHS;
 pub use server::{
-    Client, ClientKey, Dialling, Listening, Nat64, Packets, ServerConfig, SleListening,
-    TlsListening,
+    Client, ClientKey, Dialling, LesListening, Listening, Nat64, Packets, ServerConfig,
+    SleListening, TlsListening,
 };
 pub use sle::ClientSle;
 pub use trusted_name::{MAX_NAMES, TrustedName};

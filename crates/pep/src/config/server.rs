@@ -2,6 +2,7 @@
 
 mod clients;
 mod dialling;
+mod les;
 mod listening;
 mod packets;
 mod sle;
@@ -33,6 +34,7 @@ pub(super) use clients::{DEFAULT_MAX_FLOWS, check_name};
 pub(super) use dialling::DEFAULT_CONNECT;
 pub(crate) use dialling::NAT64_LENGTHS;
 pub use dialling::{Dialling, Nat64};
+pub use les::LesListening;
 pub use listening::{Listening, TlsListening};
 pub(super) use listening::{listen, one_of_each};
 pub use packets::Packets;
@@ -107,6 +109,7 @@ impl ServerConfig {
             listening: Listening {
                 addresses: source.placed(listen),
                 tls: listening::tls(source, file.listen_tls, file.tls)?,
+                les: les::les(source, file.les, &packets)?,
                 public_address: file.public_address,
                 shards: shards.transpose()?,
             },
@@ -137,6 +140,13 @@ impl ServerConfig {
         let listens = |page: &Option<Page>| page.as_ref().map(|page| *page.listen);
         let opens = |page: &Option<Page>| page.as_ref().and_then(|page| page.token.clone());
         let seals = |config: &Self| config.sle.as_ref().map(|sle| sle.addresses.to_vec());
+        let layers = |config: &Self| {
+            config
+                .listening
+                .les
+                .as_ref()
+                .map(|les| les.addresses.to_vec())
+        };
         let told_tls = |config: &Self| {
             let tls = config.listening.tls.as_ref();
             tls.map(|tls| {
@@ -195,6 +205,7 @@ impl ServerConfig {
             ),
             ("responder", self.asks_otherwise(fresh)),
             ("sle.listen", seals(self) != seals(fresh)),
+            ("les.listen", layers(self) != layers(fresh)),
             ("web", self.web.differs(&fresh.web)),
             ("sandbox", self.sandbox != fresh.sandbox),
             (
@@ -254,6 +265,7 @@ struct QuicServerFile {
     page: Option<page::PageTable>,
     responder: Option<responder::Table>,
     sle: Option<sle::SleTable>,
+    les: Option<Spanned<les::LesTable>>,
     web: Option<Spanned<ServerWebTable>>,
     #[serde(default = "value::yes")]
     sandbox: bool,

@@ -190,8 +190,10 @@ mod tests {
             listen: Vec::new(),
             listen_tls: Vec::new(),
             listen_sle: Vec::new(),
+            listen_les: Vec::new(),
             families: None,
             sle: None,
+            les: None,
             clients: names.iter().map(client).collect(),
         };
         StatusReport::new(PathBuf::from("x.toml"), 1, side)

@@ -231,8 +231,10 @@ mod tests {
             listen: Vec::new(),
             listen_tls: Vec::new(),
             listen_sle: Vec::new(),
+            listen_les: Vec::new(),
             families: None,
             sle: None,
+            les: None,
             clients: vec![client("one"), client("a \"b\"\n")],
         });
         let of = |name: &str| lines.iter().filter(|line| line.starts_with(name)).count();

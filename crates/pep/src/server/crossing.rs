@@ -5,6 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use super::clients::Client;
 use super::packets::{Filter, Rule, Translator};
 use super::worker::Shared;
@@ -57,6 +59,19 @@ impl Crossing {
             (Some(packets), _, Some(filter)) => packets.take(filter, now, connection),
             (None, Some(translator), Some(filter)) => translator.take(filter, now, connection),
             _ => {}
+        }
+    }
+
+    /// Takes packets that have come beside the tunnel, which a server without a device does not offer.
+    pub(super) fn take_layered(
+        &mut self,
+        shared: &Shared,
+        now: Instant,
+        connection: &mut Connection,
+        packets: Vec<Bytes>,
+    ) {
+        if let (Some(device), Some(filter)) = (&shared.packets, &mut self.filter) {
+            device.take_layered(filter, now, connection, packets);
         }
     }
 

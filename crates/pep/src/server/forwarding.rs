@@ -76,24 +76,34 @@ impl Router {
 }
 
 impl ServerTable {
-    /// Drops the kernel's own "port unreachable" about datagrams to these UDP `ports`; forwards nothing yet.
+    /// Drops the kernel's own "port unreachable" about datagrams to these UDP `ports`; forwards nothing.
     ///
     /// # Errors
     /// `nft` or the privilege is missing; nothing has changed then.
     pub fn install(ports: &[u16]) -> io::Result<Self> {
+        let mut installed = Self::prepare(ports)?;
+        installed.write()?;
+        Ok(installed)
+    }
+
+    /// The table of [`Self::install`], for who is about to [`forward`](Self::forward): until then the table of a killed server
+    /// stays. A table without a look at connections, be it for a moment, would have the kernel forget their windows, and take
+    /// what hosts acknowledge for invalid.
+    ///
+    /// # Errors
+    /// `nft` or the privilege is missing; nothing has changed then.
+    pub fn prepare(ports: &[u16]) -> io::Result<Self> {
         let table = Table::new(SERVER_TABLE);
         // A killed server's settings are still in force, and its table says so.
         let settings = Settings::left_behind(&table)?;
-        let mut installed = Self {
+        Ok(Self {
             router: Router::now(&settings),
             table,
             ports: ports.to_vec(),
             settings,
             forwarding: None,
             written: None,
-        };
-        installed.write()?;
-        Ok(installed)
+        })
     }
 
     /// Forwards, from now on, what `forwarding` says. Where this machine did not forward before, it forwards that only:
@@ -104,6 +114,15 @@ impl ServerTable {
     pub fn forward(&mut self, forwarding: &Forwarding) -> io::Result<()> {
         self.forwarding = Some(forwarding.clone());
         self.restore()
+    }
+
+    /// Forwards nothing any more, and keeps the kernel silent all the same.
+    ///
+    /// # Errors
+    /// `nft` or the privilege is missing.
+    pub fn forward_nothing(&mut self) -> io::Result<()> {
+        self.forwarding = None;
+        self.write()
     }
 
     /// Puts all in force again: rules, settings of interfaces that have come, the table.

@@ -15,6 +15,7 @@ mod families;
 mod flows;
 #[cfg(target_os = "linux")]
 pub mod forwarding;
+mod les;
 #[cfg(not(target_os = "linux"))]
 mod no_packets;
 mod notices;
@@ -56,6 +57,7 @@ use crate::stop::StopSignal;
 use bentpipe_tunnel::engine::ServerSetup;
 use bentpipe_tunnel::engine::identity;
 use clients::Clients;
+use les::{LayeredTunnels, LesDoor};
 #[cfg(not(target_os = "linux"))]
 use no_packets as packets;
 use packets::Network;
@@ -102,19 +104,37 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let memory = process::total_memory(config.total_memory);
     let sealed = config.sle.as_ref();
     let sealed = sealed.map(|sle| SealedTunnels::new(sle.port(), memory));
-    let (orders, door, sle) = {
+    let layered = config
+        .listening
+        .les
+        .as_ref()
+        .map(|_| Arc::<LayeredTunnels>::default());
+    let (orders, door, sle, les) = {
         let _inside = runtime.enter();
         let orders = Orders::take(&config.monitoring, config.responder.as_ref())?;
         let tls = config.listening.tls.as_ref();
         let door = tls.map(|tls| TlsDoor::open(tls, sockets.len()));
         let sle = config.sle.as_ref().zip(sealed.as_ref());
         let sle = sle.map(|(sle, tunnels)| SleDoor::open(sle, tunnels, sockets.len()));
-        (orders, door.transpose()?, sle.transpose()?)
+        let les = config.listening.les.as_ref().zip(layered.as_ref());
+        let les = les.map(|(les, tunnels)| LesDoor::open(les, tunnels, sockets.len()));
+        (
+            orders,
+            door.transpose()?,
+            sle.transpose()?,
+            les.transpose()?,
+        )
     };
     let (door, wires) = door.unzip();
     let (sle, flows) = sle.unzip();
+    let (les, packets) = les.unzip();
     // Last of what another daemon may have: with it comes a device.
     let mut network = Network::start(config, sockets.len());
+    if network.packets.is_none() && layered.is_some() {
+        tracing::warn!("there is no device for packets: clients are not offered LES");
+    }
+    let offers_les = network.packets.is_some();
+    let (layered, les) = (layered.filter(|_| offers_les), les.filter(|_| offers_les));
     let paths = Arc::new(PathMemory::load(&config.state_dir, Role::Server));
     let pool = Pool::start(
         config,
@@ -128,12 +148,16 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         sockets,
         wires.unwrap_or_default(),
         (sealed, flows.unwrap_or_default()),
+        (layered, packets.unwrap_or_default()),
     )?;
     let supervision = async {
         if let Some(door) = &door {
             door.serve();
         }
         if let Some(door) = &sle {
+            door.serve();
+        }
+        if let Some(door) = &les {
             door.serve();
         }
         pool.supervise(config, orders, &clients, &paths, &network)

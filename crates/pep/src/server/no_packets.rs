@@ -118,6 +118,15 @@ impl Packets {
     pub(super) fn leave(&self, _place: (u8, ConnectionId)) {}
 
     pub(super) fn take(&self, _filter: &mut Filter, _now: Instant, _connection: &mut Connection) {}
+
+    pub(super) fn take_layered(
+        &self,
+        _filter: &mut Filter,
+        _now: Instant,
+        _connection: &mut Connection,
+        _packets: Vec<Bytes>,
+    ) {
+    }
 }
 
 impl Filter {

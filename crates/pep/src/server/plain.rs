@@ -262,14 +262,17 @@ impl SplitServer {
                 packets: None,
                 publish: Vec::new(),
                 sle: None,
+                les: None,
             },
         };
         let side = Side::Server {
             listen: self.config.listen.to_vec(),
             listen_tls: Vec::new(),
             listen_sle: Vec::new(),
+            listen_les: Vec::new(),
             families: None,
             sle: None,
+            les: None,
             clients: clients.iter().map(status).collect(),
         };
         StatusReport {

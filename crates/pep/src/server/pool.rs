@@ -15,6 +15,7 @@ use super::Orders;
 use super::clients::{Clients, Registry};
 use super::command::Command;
 use super::families::{self, DefaultRoutes, Reached};
+use super::les::{LayeredTunnels, LesInbox};
 use super::packets::Network;
 use super::sle::{FreshFlow, SealedTunnels};
 use super::tls::Inboxes;
@@ -69,6 +70,7 @@ impl Pool {
         sockets: Vec<UdpSocket>,
         wires: Inboxes,
         (sealed, flows): (Option<Arc<SealedTunnels>>, Vec<mpsc::Receiver<FreshFlow>>),
+        (layered, packets): (Option<Arc<LayeredTunnels>>, Vec<LesInbox>),
     ) -> Result<Self, RunError> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             sockets.iter().map(|_| mpsc::unbounded_channel()).unzip();
@@ -83,10 +85,12 @@ impl Pool {
             notices: Arc::default(),
             translations: Translations::new(&config.dialling.nat64),
             sealed,
+            layered,
             pages: config.web.prefetch,
             trust: config.web.tls.as_ref().map(trust).transpose()?,
         };
         let (mut wires, mut flows) = (wires.into_iter(), flows.into_iter());
+        let mut packets = packets.into_iter();
         let (end, ended) = mpsc::unbounded_channel();
         let (mut reports, mut pulses) = (Vec::new(), Vec::new());
         let mut routes = DefaultRoutes::new();
@@ -122,6 +126,7 @@ impl Pool {
                 arrivals: Arrivals {
                     wires: wires.next(),
                     flows: flows.next(),
+                    layered: packets.next(),
                 },
                 qlog: qlog.clone(),
                 families: found,
@@ -169,11 +174,11 @@ impl Pool {
         let families = Cell::new(self.reached.now());
         let memory = self.shared.pool.clone();
         let repairs = network.repairs();
-        let sealed = self.shared.sealed.clone();
+        let shared = self.shared.clone();
         let snapshot = || StatusReport {
             all_tunnels_memory: Some(Memory::of(&memory)),
             kernel: repairs.as_ref().map(|it| it.report()).unwrap_or_default(),
-            ..report(config, started, families.get(), &reports, sealed.as_deref())
+            ..report(config, started, families.get(), &reports, &shared)
         };
         let listening = process::join(&config.listening.addresses);
         tracing::info!(
@@ -310,7 +315,7 @@ fn report(
     started: Instant,
     families: Families,
     reports: &[Reports],
-    sealed: Option<&SealedTunnels>,
+    shared: &Shared,
 ) -> StatusReport {
     let sessions = reports
         .iter()
@@ -318,6 +323,7 @@ fn report(
         .collect();
     let uptime: Duration = process::now() - started;
     let (tls, sle) = (config.listening.tls.as_ref(), config.sle.as_ref());
+    let les = config.listening.les.as_ref();
     StatusReport {
         events: events::last(),
         sandbox: sandbox::entered(),
@@ -327,9 +333,11 @@ fn report(
             Side::Server {
                 listen: config.listening.addresses.to_vec(),
                 listen_tls: tls.map(|tls| tls.addresses.to_vec()).unwrap_or_default(),
+                listen_les: les.map(|les| les.addresses.to_vec()).unwrap_or_default(),
                 listen_sle: sle.map(|sle| sle.addresses.to_vec()).unwrap_or_default(),
                 families: Some(families.into()),
-                sle: sealed.map(|sealed| Box::new(sealed.report())),
+                sle: shared.sealed.as_ref().map(|it| Box::new(it.report())),
+                les: shared.layered.as_ref().map(|it| it.report(process::now())),
                 clients: sessions,
             },
         )

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use bentpipe_proto::tunnel::CloseCode;
+use bentpipe_proto::tunnel::{CloseCode, LesBody, LesKind};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{interval, timeout};
@@ -22,6 +22,7 @@ use super::command::{self, Command};
 use super::connected::{Connected, path};
 use super::crossing::Crossing;
 use super::flows::FlowRights;
+use super::les::{LayeredEnds, LayeredTunnels, LesInbox};
 use super::notices::Say;
 use super::packets::{Inbox, Rule};
 use super::pool::Reports;
@@ -30,6 +31,7 @@ use super::sle::{FreshFlow, SealedFlows, SealedTunnels};
 use super::web::ServedPages;
 use super::worker::{Shared, Worker};
 use crate::config::Nat64;
+use crate::les::BATCH;
 use crate::net::dial::Dialler;
 use crate::net::judge::Judge;
 use crate::net::resolver::Resolver;
@@ -49,6 +51,7 @@ pub(super) struct Sessions {
     flows: Rc<FlowRights>,
     pages: Rc<ServedPages>,
     sealed: Option<Rc<SealedFlows>>,
+    layered: Option<Rc<LayeredEnds>>,
     queries: Rc<Queries>,
     rule: Rule,
     pub(super) open: RefCell<HashMap<ConnectionId, Connected>>,
@@ -72,7 +75,11 @@ impl Sessions {
             let clients = shared.clients.clone();
             SealedFlows::new(tunnels.clone(), place, clients, flows.clone())
         };
+        let layered = |tunnels: &Arc<LayeredTunnels>| {
+            LayeredEnds::new(tunnels.clone(), (shard.clone(), worker.index))
+        };
         Rc::new(Self {
+            layered: shared.layered.as_ref().map(layered),
             sealed: shared.sealed.as_ref().map(sealed),
             pages: ServedPages::new(flows.clone(), shared.trust.clone()),
             flows,
@@ -116,12 +123,12 @@ impl Sessions {
                     self.close(id, CloseCode::ProtocolViolation, why);
                 }
             }
+            ConnectionNotice::Tunnel(TunnelEvent::Les(kind, body)) => self.on_les(id, kind, &body),
             ConnectionNotice::Tunnel(
                 TunnelEvent::Goaway
                 | TunnelEvent::Flow(_)
                 | TunnelEvent::Answer(..)
                 | TunnelEvent::Families
-                | TunnelEvent::Les(..)
                 | TunnelEvent::Inbound(..)
                 | TunnelEvent::Published(..)
                 | TunnelEvent::Enrolled(..),
@@ -181,6 +188,10 @@ impl Sessions {
                     self.shard
                         .change(id, |connection| sealed.offer(id, key, connection));
                 }
+                if let Some(layered) = &self.layered {
+                    self.shard
+                        .change(id, |connection| layered.offer(id, &client, connection));
+                }
                 self.flows.permit(id, client.clone());
                 let session = Connected::new(key, client, crossing);
                 self.open.borrow_mut().insert(id, session);
@@ -228,6 +239,45 @@ impl Sessions {
         }
     }
 
+    /// Takes a message of LES; a client that breaks its rules loses its tunnel.
+    fn on_les(&self, id: ConnectionId, kind: LesKind, body: &LesBody) {
+        let Some(layered) = &self.layered else {
+            return;
+        };
+        match layered.on_message(id, kind, body) {
+            Ok(held) => self.on_layered(id, held),
+            Err(violation) => {
+                self.close(id, CloseCode::ProtocolViolation, &violation.to_string());
+            }
+        }
+    }
+
+    /// Packets of a client have come by LES.
+    fn on_layered(&self, id: ConnectionId, packets: Vec<Bytes>) {
+        let now = process::now();
+        let mut sessions = self.open.borrow_mut();
+        let Some(session) = sessions.get_mut(&id).filter(|_| !packets.is_empty()) else {
+            return;
+        };
+        self.shard.change(id, |connection| {
+            let crossing = &mut session.crossing;
+            crossing.take_layered(&self.shared, now, connection, packets);
+        });
+    }
+
+    /// Takes in packets of LES; never ends.
+    pub(super) async fn take_in_layered(&self, inbox: Option<LesInbox>) -> Infallible {
+        if let Some((layered, mut inbox)) = self.layered.as_ref().zip(inbox) {
+            let mut batch = Vec::with_capacity(BATCH);
+            while inbox.recv_many(&mut batch, BATCH).await > 0 {
+                for (id, packets) in layered.open(batch.drain(..)) {
+                    self.on_layered(id, packets);
+                }
+            }
+        }
+        pending().await
+    }
+
     /// A client's packets have come.
     fn on_packets(&self, id: ConnectionId) {
         let now = process::now();
@@ -252,6 +302,10 @@ impl Sessions {
                 for (id, packet) in batch {
                     let known = sessions.get_mut(&id);
                     if known.is_some_and(|known| !known.crossing.admits(now, &packet)) {
+                        continue;
+                    }
+                    let layered = self.layered.as_ref();
+                    if layered.is_some_and(|layered| layered.send(id, &packet)) {
                         continue;
                     }
                     if let Some(connection) = engine.connection(id) {
@@ -298,6 +352,9 @@ impl Sessions {
         self.pages.forget(id);
         if let Some(sealed) = &self.sealed {
             sealed.forget(id);
+        }
+        if let Some(layered) = &self.layered {
+            layered.forget(id);
         }
         if let Some(session) = self.open.borrow_mut().remove(&id) {
             self.shared.registry.leave(&session.key, self.index, id);
@@ -369,12 +426,37 @@ impl Sessions {
         }
         let left: Vec<_> = self.open.borrow().keys().copied().collect();
         left.into_iter().for_each(|id| self.check_ports(id));
+        self.withdraw_les();
         for id in removed {
             tracing::info!(client = self.name(id), "removed from the configuration");
             self.close(
                 id,
                 CloseCode::Removed,
                 "removed from the server's configuration",
+            );
+        }
+    }
+
+    /// Ends the tunnels of clients that have been given a `max_rate`, which packets of LES do not keep. They come back without.
+    fn withdraw_les(&self) {
+        let Some(layered) = &self.layered else {
+            return;
+        };
+        let sessions = self.open.borrow();
+        let paced = sessions
+            .iter()
+            .filter(|(id, session)| session.client.is_paced() && layered.has(**id));
+        let paced: Vec<_> = paced.map(|(id, _)| *id).collect();
+        drop(sessions);
+        for id in paced {
+            tracing::info!(
+                client = self.name(id),
+                "has a max_rate now, which packets of LES do not keep: its tunnel begins anew"
+            );
+            self.close(
+                id,
+                CloseCode::NoError,
+                "a max_rate, which LES does not keep",
             );
         }
     }
@@ -418,6 +500,9 @@ impl Sessions {
             if let Some(sealed) = &self.sealed {
                 sealed.tick();
             }
+            if let Some(layered) = &self.layered {
+                layered.tick();
+            }
             self.pages.tick();
             let mut sessions = self.open.borrow_mut();
             let statuses = self.shard.peek(|engine| {
@@ -430,6 +515,7 @@ impl Sessions {
                         shard: Some(self.index),
                         session: status::Session {
                             sle: sealed.map(|sealed| sealed.report(&session.key)),
+                            les: self.layered.as_ref().and_then(|layered| layered.report(id)),
                             web: self.shared.pages.then(|| self.pages.report(id)),
                             ..session.sample(now, connection)
                         },

@@ -14,6 +14,7 @@ use tokio::task::LocalSet;
 
 use super::clients::{Clients, Registry};
 use super::command::Command;
+use super::les::{LayeredTunnels, LesInbox};
 use super::notices::Notices;
 use super::packets::{Inbox, Packets, Sockets};
 use super::pool::Reports;
@@ -47,18 +48,22 @@ pub(super) struct Shared {
     pub(super) translations: Translations,
     /// Tunnels with sealed flows, where some are taken.
     pub(super) sealed: Option<Arc<SealedTunnels>>,
+    /// Tunnels with associations of LES, where some are taken.
+    pub(super) layered: Option<Arc<LayeredTunnels>>,
     /// Pages are fetched ahead.
     pub(super) pages: bool,
     /// Trust in origins' certificates, where pages over TLS are fetched ahead.
     pub(super) trust: Option<Arc<rustls::ClientConfig>>,
 }
 
-/// TCP connections that come to the shard by the main thread.
+/// Connections and packets that come to the shard by the main thread.
 pub(super) struct Arrivals {
     /// TLS connections, where the server takes some.
     pub(super) wires: Option<mpsc::Receiver<FreshWire>>,
     /// Sealed flows, where the server takes some.
     pub(super) flows: Option<mpsc::Receiver<FreshFlow>>,
+    /// Packets of LES, where the server takes some.
+    pub(super) layered: Option<LesInbox>,
 }
 
 /// Everything that a shard's thread is started with.
@@ -120,6 +125,7 @@ impl Worker {
                 never = sessions.publish(&self.report) => never,
                 () = sessions.discover() => Ok(()),
                 never = sessions.take_in_sealed(self.arrivals.flows.take()) => match never {},
+                never = sessions.take_in_layered(self.arrivals.layered.take()) => match never {},
                 never = tls::take_in(&shard, place, self.arrivals.wires.take()) => match never {},
             }
         })

@@ -14,6 +14,7 @@ mod flows;
 mod format;
 mod health;
 mod history;
+mod les;
 mod measured;
 mod metering;
 mod packets;
@@ -42,6 +43,7 @@ pub(crate) use event::Events;
 pub use event::{Event, EventLevel};
 pub use flows::{Flows, Refused, Volumes};
 pub(crate) use history::{Curves, History, Sample};
+pub use les::{Les, LesDropped, LesRefused};
 pub use measured::{FILE as MEASURED_FILE, Measured};
 pub use metering::Metering;
 pub use packets::{PacketDrops, PacketKinds, PacketRefusals, Packets};
@@ -153,12 +155,18 @@ pub enum Side {
         /// TCP addresses that take flows which clients seal beside their tunnels.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         listen_sle: Vec<SocketAddr>,
+        /// UDP addresses that take packets which clients seal beside their tunnels.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        listen_les: Vec<SocketAddr>,
         /// Address families that this machine has a route of.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         families: Option<Families>,
         /// Flows of all clients that are sealed beside their tunnels, if it takes some.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sle: Option<Box<Sle>>,
+        /// Packets sealed beside tunnels that came and belong to no client, if it takes some.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        les: Option<LesRefused>,
         /// The clients that are connected.
         clients: Vec<ClientStatus>,
     },
@@ -221,6 +229,9 @@ pub struct Session {
     /// Flows that are sealed beside the tunnel, if some are to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sle: Option<Sle>,
+    /// Packets that are sealed beside the tunnel, if some are to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub les: Option<Les>,
     /// Pages whose objects are fetched ahead, if some are to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web: Option<PagesAhead>,

@@ -126,6 +126,7 @@ fn session() -> Session {
         }),
         associations: None,
         sle: None,
+        les: None,
         web: None,
         publish: [Some(PublishCode::Ok), Some(PublishCode::NotPermitted), None]
             .map(|code| {
@@ -169,11 +170,13 @@ fn server_report() -> StatusReport {
             listen,
             listen_tls: vec![([192, 0, 2, 1], 443).into()],
             listen_sle: vec![([192, 0, 2, 1], 4434).into()],
+            listen_les: Vec::new(),
             families: Some(Families {
                 ipv4: true,
                 ipv6: false,
             }),
             sle: None,
+            les: None,
             clients,
         },
     )

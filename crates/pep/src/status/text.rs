@@ -8,8 +8,8 @@ use ipnet::IpNet;
 
 use super::format::{counted, line, quantity, rate, size, span};
 use super::{
-    Acks, PacketKinds, Packets, Refused, RuleStatus, Session, Side, StatusReport, Tunnel,
-    TunnelState, WireKind,
+    Acks, LesRefused, PacketKinds, Packets, Refused, RuleStatus, Session, Side, StatusReport,
+    Tunnel, TunnelState, WireKind,
 };
 
 impl Display for StatusReport {
@@ -46,14 +46,20 @@ impl Display for StatusReport {
                 listen,
                 listen_tls,
                 listen_sle,
+                listen_les,
                 families,
                 sle,
+                les,
                 clients,
             } => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
                 line(f, "listen", &listen.join(", "))?;
-                for (label, addresses) in [("listen, TLS", listen_tls), ("listen, SLE", listen_sle)]
-                {
+                let others = [
+                    ("listen, TLS", listen_tls),
+                    ("listen, SLE", listen_sle),
+                    ("listen, LES", listen_les),
+                ];
+                for (label, addresses) in others {
                     if !addresses.is_empty() {
                         let all: Vec<_> = addresses.iter().map(ToString::to_string).collect();
                         line(f, label, &all.join(", "))?;
@@ -64,6 +70,9 @@ impl Display for StatusReport {
                 }
                 if let Some(sle) = sle.as_ref().filter(|sle| !sle.is_idle()) {
                     line(f, "sealed", &sle.to_string())?;
+                }
+                if let Some(les) = les.filter(|les| *les != LesRefused::default()) {
+                    line(f, "LES", &format!("refused {les}"))?;
                 }
                 for client in clients {
                     writeln!(f)?;
@@ -167,6 +176,9 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u6
     }
     if let Some(sle) = session.sle.filter(|sle| !sle.is_idle()) {
         line(f, "sealed", &sle.to_string())?;
+    }
+    if let Some(les) = session.les.as_ref().filter(|les| !les.is_idle()) {
+        line(f, "LES", &les.to_string())?;
     }
     if let Some(web) = session.web.filter(|web| !web.is_idle()) {
         line(f, "pages", &web.to_string())?;

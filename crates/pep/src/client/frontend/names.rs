@@ -134,6 +134,7 @@ mod tests {
             socks5: None,
             http: None,
             web: ClientWeb::default(),
+            les: None,
             rules: vec![
                 rule("ports = [22]\noptimistic = false"),
                 rule("ports = [80]\naction = \"block\""),

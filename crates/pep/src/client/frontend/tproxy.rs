@@ -128,14 +128,15 @@ pub(super) fn start(
     } = *context;
     let place = &intercept.place;
     let reach = carrier.reach().borrow().clone();
+    let configured = interception(config, intercept);
     let mut wanted = Interception {
         dns: dns.map(lookups),
         device: Device {
             published: reach.published.clone(),
             udp_ports_below: config.socks5.as_ref().map(|_| *associate::PORTS.start()),
-            ..Device::default()
+            ..configured.device.clone()
         },
-        ..interception(config, intercept)
+        ..configured
     };
     let listeners = local_addresses(intercept.port)
         .into_iter()

@@ -2,12 +2,13 @@
 
 use crate::client::carrier::Reach;
 use crate::client::intercept::{
-    Action, DnsInterception, Gate, Interception, Other, RouterDns, Rule,
+    Action, Device, DnsInterception, Gate, Interception, Other, RouterDns, Rule, TcpIntoDevice,
 };
 use crate::config::{self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic};
 
 /// Interception as it is configured.
 pub(crate) fn interception(config: &FrontEnds, intercept: &Intercept) -> Interception {
+    let les = config.les.as_ref();
     Interception {
         interfaces: intercept.interfaces.clone(),
         local: intercept.local,
@@ -21,6 +22,13 @@ pub(crate) fn interception(config: &FrontEnds, intercept: &Intercept) -> Interce
         gates: gates(config),
         rules: rules(config),
         fail_open: intercept.on_failure == OnFailure::Direct,
+        device: Device {
+            tcp: TcpIntoDevice {
+                destinations: les.map(|les| les.destinations.clone()).unwrap_or_default(),
+                leads: true,
+            },
+            ..Device::default()
+        },
         ..Interception::new(intercept.port)
     }
 }
@@ -61,6 +69,7 @@ pub(super) fn adapt(interception: &mut Interception, reach: &Reach) {
     interception.families = reach.families;
     interception.server.clone_from(&reach.servers);
     interception.device.routed.clone_from(&reach.routed);
+    interception.device.tcp.leads = reach.leads_tcp;
 }
 
 /// [`FrontEnds::is_optimistic`], for the kernel.

@@ -18,6 +18,17 @@ pub struct Device {
     /// Prefixes behind the intercepted interfaces that the far side routes here as they are: it may begin connections to
     /// their hosts, and these keep their addresses in the device.
     pub routed: Vec<IpNet>,
+    /// TCP that goes into the device.
+    pub tcp: TcpIntoDevice,
+}
+
+/// TCP that goes into the device in place of a listener. A connection that the listener has taken stays with it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TcpIntoDevice {
+    /// Destinations that are meant.
+    pub destinations: Vec<IpNet>,
+    /// False while a listener has this, as all other TCP. The device stays.
+    pub leads: bool,
 }
 
 impl Default for Device {
@@ -27,6 +38,7 @@ impl Default for Device {
             published: Vec::new(),
             udp_ports_below: None,
             routed: Vec::new(),
+            tcp: TcpIntoDevice::default(),
         }
     }
 }

@@ -34,8 +34,8 @@ fn from_lan(it: &Interception) -> Chain {
     let asks_router = asks_router.map(|_| format!("{DNS} fib daddr type local goto dns_of_router"));
     // Connections that the listener has accepted, or is about to, stay with it. (Whatever goes to the listener's own
     // port number counts as such: the kernel takes the listener for its socket.)
-    let accepted = (!it.rules.is_empty() || it.fail_open)
-        .then_some("meta l4proto tcp socket transparent 1 goto intercept");
+    let changes = !it.rules.is_empty() || it.fail_open || !it.device.tcp.destinations.is_empty();
+    let accepted = changes.then_some("meta l4proto tcp socket transparent 1 goto intercept");
     let in_clear = it.fail_open.then_some(match it.carries() {
         // Those that began in clear end so.
         true => "tcp flags & (syn | ack) != syn goto direct",

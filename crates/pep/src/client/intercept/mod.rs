@@ -26,7 +26,7 @@ use installed::let_go;
 use kept::Kept;
 use lan::Lan;
 
-pub use device::Device;
+pub use device::{Device, TcpIntoDevice};
 pub use dns::{DnsInterception, RouterDns};
 pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{guard_listing, guard_off};
@@ -135,7 +135,8 @@ impl Interception {
     #[must_use]
     pub fn needs_device(&self) -> bool {
         let tunnels = |rule: &Rule| rule.action == Action::Tunnel && rule.is_for_packets();
-        self.other == Other::Tunnel || self.rules.iter().any(tunnels)
+        let tcp = !self.device.tcp.destinations.is_empty();
+        self.other == Other::Tunnel || tcp || self.rules.iter().any(tunnels)
     }
 
     /// The device's name, if it is needed.
@@ -236,6 +237,10 @@ pub(crate) fn trial() -> io::Result<()> {
         dns: Some(DnsInterception::at(4453)),
         device: Device {
             published: vec![(5060, SocketAddr::from(([192, 0, 2, 1], 5060)))],
+            tcp: TcpIntoDevice {
+                destinations: vec![IpNet::from(IpAddr::from([192, 0, 2, 0]))],
+                leads: true,
+            },
             ..Device::default()
         },
         gates: vec![Gate {

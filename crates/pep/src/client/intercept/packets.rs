@@ -111,6 +111,19 @@ fn routed(it: &Interception) -> impl Iterator<Item = (Family, String)> {
     Family::BOTH.into_iter().filter_map(of)
 }
 
+/// Rules by which TCP of some destinations goes into the device.
+pub(super) fn tcp(it: &Interception) -> impl Iterator<Item = String> {
+    let of = |family: Family| {
+        let destinations = family.merged(&it.device.tcp.destinations)?;
+        let header = family.header();
+        Some(format!(
+            "meta l4proto tcp {header} daddr {destinations} goto tunnelled"
+        ))
+    };
+    let leads = it.device.tcp.leads.then_some(Family::BOTH);
+    leads.into_iter().flatten().filter_map(of)
+}
+
 /// Published ports: what comes for one is led to its host, and no further.
 fn published(it: &Interception) -> [Chain; 2] {
     let mut admit = Chain::new("published");

@@ -141,6 +141,7 @@ fn rules(it: &Interception) -> Vec<Chain> {
         let dns = it.dns.map(|_| format!("{DNS} {dns}"));
         Chain::new(name)
             .rules(dns)
+            .rules(packets::tcp(it))
             .rule(format_args!("meta l4proto tcp goto {tcp}"))
             .rule(format_args!("goto {end}"))
     };

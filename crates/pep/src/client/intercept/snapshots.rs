@@ -10,7 +10,9 @@ use super::gate::Gate;
 use super::kept::{self, Count, Kept, LearnedAddress};
 use super::lan::Lan;
 use super::policy::{Action, Rule};
-use super::{Device, DnsInterception, Interception, Other, RouterDns, guard, ruleset};
+use super::{
+    Device, DnsInterception, Interception, Other, RouterDns, TcpIntoDevice, guard, ruleset,
+};
 use crate::firewall::snapshot::compare;
 use crate::firewall::{CLIENT_TABLE, GUARD_TABLE, Settings};
 
@@ -110,8 +112,32 @@ fn clients() -> Vec<(&'static str, Interception)> {
         fail_open: true,
         ..local()
     };
+    let tcp = TcpIntoDevice {
+        destinations: nets(&["192.0.2.0/24", "192.0.2.128/25", "2001:db8::/32"]),
+        leads: true,
+    };
+    let les = Interception {
+        local: true,
+        device: Device {
+            tcp: tcp.clone(),
+            ..Device::default()
+        },
+        ..lan()
+    };
+    let les_lacking = Interception {
+        device: Device {
+            tcp: TcpIntoDevice {
+                leads: false,
+                ..tcp
+            },
+            ..Device::default()
+        },
+        ..lan()
+    };
     vec![
         ("lan", lan()),
+        ("les", les),
+        ("les-lacking", les_lacking),
         (
             "lan-direct",
             Interception {

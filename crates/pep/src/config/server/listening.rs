@@ -7,6 +7,7 @@ use bentpipe_config::{Placed, Source};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use super::LesListening;
 use crate::config::ConfigError;
 use crate::config::value::{self, FromText, ServerAddress};
 
@@ -17,6 +18,8 @@ pub struct Listening {
     pub addresses: Placed<Vec<SocketAddr>>,
     /// TCP addresses that take TLS connections in place of UDP.
     pub tls: Option<TlsListening>,
+    /// UDP addresses for packets of LES, if it takes some.
+    pub les: Option<LesListening>,
     /// Address at which clients reach the server, for the codes by which they join.
     pub public_address: Option<ServerAddress>,
     /// Threads, 1 to 256; `None`: one per core.

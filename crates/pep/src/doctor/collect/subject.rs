@@ -364,6 +364,9 @@ fn server(config: &ServerConfig, running: Option<&StatusReport>) -> ServerFacts 
     if let Some(sle) = &config.sle {
         listen.extend(listens(&sle.addresses, running, tcp));
     }
+    if let Some(les) = &config.listening.les {
+        listen.extend(listens(&les.addresses, running, udp));
+    }
     ServerFacts {
         listen,
         packets: config.packets.enabled,
@@ -382,8 +385,9 @@ fn listens(
             listen,
             listen_tls,
             listen_sle,
+            listen_les,
             ..
-        }) => [&listen[..], listen_tls, listen_sle].concat(),
+        }) => [&listen[..], listen_tls, listen_sle, listen_les].concat(),
         _ => Vec::new(),
     };
     let state = |address: SocketAddr| {

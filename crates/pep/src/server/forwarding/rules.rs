@@ -96,6 +96,11 @@ fn forward(forwarding: &Forwarding, shut: &[Family]) -> Chain {
             "oifname \"{NAME}\" ct direction original meta l4proto udp ct original proto-dst {port} {header} daddr {to} udp dport {port} accept"
         )
     });
+    // The table outlives a killed server, and its device does not: then other routes would lead answers out in clear.
+    let astray = by_family(&forwarding.translated).map(|(family, prefixes)| {
+        let header = family.header();
+        format!("oifname != \"{NAME}\" {header} daddr {prefixes} counter drop")
+    });
     let led = by_family(&forwarding.translated).map(|(family, prefixes)| {
         let header = family.header();
         format!(
@@ -111,6 +116,7 @@ fn forward(forwarding: &Forwarding, shut: &[Family]) -> Chain {
         .rule(format_args!(
             "iifname \"{NAME}\" oifname \"{NAME}\" counter drop"
         ))
+        .rules(astray)
         .rules(published)
         .rules(led)
         .rule(format_args!(

@@ -108,15 +108,26 @@ impl Network {
         if !privilege::has_net_admin() {
             return Err(io::Error::other("CAP_NET_ADMIN is missing"));
         }
-        let ports: Vec<u16> = config
+        let les = config
             .listening
-            .addresses
+            .les
             .iter()
-            .map(SocketAddr::port)
-            .collect();
-        *lock(&self.table) = Some(ServerTable::install(&ports)?);
+            .flat_map(|les| les.addresses.iter());
+        let listens = config.listening.addresses.iter().chain(les);
+        let ports: Vec<u16> = listens.map(SocketAddr::port).collect();
+        *lock(&self.table) = Some(match config.packets.enabled {
+            true => ServerTable::prepare(&ports)?,
+            false => ServerTable::install(&ports)?,
+        });
         if config.packets.enabled {
-            let (packets, inboxes) = Packets::start(config, self.table.clone(), shards)?;
+            let started = Packets::start(config, self.table.clone(), shards);
+            if started.is_err()
+                && let Some(table) = lock(&self.table).as_mut()
+                && let Err(error) = table.forward_nothing()
+            {
+                tracing::error!("the table of a server that was killed stays: {error}");
+            }
+            let (packets, inboxes) = started?;
             self.packets = Some(packets);
             self.inboxes = inboxes.into_iter().map(Some).collect();
         }
@@ -314,11 +325,35 @@ impl Packets {
 
     /// Lets the packets that came through `connection` go on, as far as its client's `filter` permits.
     pub(super) fn take(&self, filter: &mut Filter, now: Instant, connection: &mut Connection) {
+        let next = |connection: &mut Connection| connection.tunnel.take_packet();
+        self.pass(filter, now, connection, next);
+    }
+
+    /// Lets packets of the client of `connection` go on that came beside the tunnel, as far as its `filter` permits.
+    pub(super) fn take_layered(
+        &self,
+        filter: &mut Filter,
+        now: Instant,
+        connection: &mut Connection,
+        packets: Vec<Bytes>,
+    ) {
+        let mut packets = packets.into_iter();
+        self.pass(filter, now, connection, |_| packets.next());
+    }
+
+    /// Lets the packets that `next` yields go on, as far as `filter` permits; errors go back through the tunnel.
+    fn pass(
+        &self,
+        filter: &mut Filter,
+        now: Instant,
+        connection: &mut Connection,
+        mut next: impl FnMut(&mut Connection) -> Option<Bytes>,
+    ) {
         filter.refresh();
         let tun = self.tun();
         let passed = std::iter::from_fn(|| {
             loop {
-                let packet = connection.tunnel.take_packet()?;
+                let packet = next(connection)?;
                 match filter.check(now, &packet) {
                     Verdict::Pass => return Some(packet),
                     Verdict::Answer(error) => connection.tunnel.send_packet(now, error),

@@ -1,11 +1,11 @@
-//! The test vectors of `PROTOCOL.md` §20.7: both ends and a PEP write and read exactly these bytes,
+//! The test vectors of `PROTOCOL.md` §20.8: both ends and a PEP write and read exactly these bytes,
 //! and the page shows them.
 
 use super::*;
 use crate::page;
 
 fn vector(name: &str) -> Vec<u8> {
-    page::vector("20.7", name)
+    page::vector("20.8", name)
 }
 
 fn run(first: u8) -> [u8; 32] {

@@ -190,16 +190,16 @@ fn packets_are_held_within_bounds() {
     let (mut held, now) = (Held::default(), origin());
     let packet = |spi: u32| [&spi.to_be_bytes()[..], &[0; 40]].concat();
     for _ in 0..HELD_PACKETS - 1 {
-        assert!(held.hold(now, &packet(300)));
+        assert!(held.hold(now, &packet(300), 1));
     }
-    assert!(held.hold(now + Duration::from_secs(1), &packet(301)));
-    assert!(!held.hold(now, &packet(302)), "no room");
+    assert!(held.hold(now + Duration::from_secs(1), &packet(301), 2));
+    assert!(!held.hold(now, &packet(302), 3), "no room");
     assert_eq!(held.deadline(), Some(now + HELD_TIME));
     let spi = Spi::new(301).unwrap();
     let late = now + HELD_TIME;
-    assert_eq!(held.take(late, spi), [packet(301)]);
+    assert_eq!(held.take(late, spi), [(2, packet(301))]);
     assert!(held.take(late, Spi::new(300).unwrap()).is_empty(), "over");
     assert_eq!((held.deadline(), held.handle_timeout(late)), (None, 0));
-    assert!(!held.hold(late, &packet(255)) && !held.hold(late, &[0; 3]));
-    assert!(!held.hold(late, &[9; 1500]), "no packet is so long");
+    assert!(!held.hold(late, &packet(255), 4) && !held.hold(late, &[0; 3], 4));
+    assert!(!held.hold(late, &[9; 1500], 4), "no packet is so long");
 }

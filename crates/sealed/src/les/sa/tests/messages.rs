@@ -49,7 +49,7 @@ fn grant() -> Grant {
 
 #[test]
 fn messages_are_those_of_the_page() {
-    let vector = |name: &str| page::vector("20.7", name);
+    let vector = |name: &str| page::vector("20.8", name);
     let (short, paper) = (proposal(Handshake::Short), proposal(Handshake::Paper));
     assert_eq!(*short.encode(), vector("LES: Q1, short"));
     assert_eq!(*paper.encode(), vector("LES: Q1, paper"));

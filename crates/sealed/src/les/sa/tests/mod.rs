@@ -83,7 +83,7 @@ struct World {
     began: Instant,
     a: Initiator,
     b: Responder,
-    held: Held,
+    held: Held<()>,
     to_a: VecDeque<(Instant, Sent)>,
     to_b: VecDeque<(Instant, Sent)>,
     /// Frames that were sent, in their order.
@@ -175,7 +175,7 @@ impl World {
                         .push_back((self.now + HALF, Sent::Frame(frame, body.as_ref().to_vec())));
                 }
                 Step::Listen(spi) => {
-                    for packet in self.held.take(self.now, spi) {
+                    for ((), packet) in self.held.take(self.now, spi) {
                         self.packet_to_b(&packet);
                     }
                 }
@@ -196,7 +196,7 @@ impl World {
                     .push(('b', out[40..].to_vec(), self.now - self.began));
             }
             Err(Unopened::Unknown(_)) => {
-                self.lost += usize::from(!self.held.hold(self.now, packet));
+                self.lost += usize::from(!self.held.hold(self.now, packet, ()));
             }
             Err(Unopened::Discarded(_) | Unopened::Selector(_)) => self.lost += 1,
         }

@@ -1,0 +1,329 @@
+//! TCP of some prefixes, sealed packet by packet beside the tunnel (LES, `PROTOCOL.md` §20): keys by the tunnel, packets by a
+//! UDP socket, so that an operator's PEPs can read their headers.
+//!
+//! ```text
+//!   device ─► takes? ─► Initiator: seal ══ UDP 4501 ══ server
+//!   device ◄─────────── Initiator: open ══════════════╯
+//!      tunnel ─ Q1, Q2, Q3 ─► Initiator
+//! ```
+//!
+//! While no association stands, packets are dropped and counted. A server without LES gets these connections through the
+//! tunnel: then the rules lead them to the listener ([`LesRoad::leads`]).
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use bentpipe_proto::tunnel::{LesBody, LesKind};
+use bentpipe_sealed::les::Unwritten;
+use bentpipe_sealed::les::sa::{AnswerCode, Initiator, Plan, Step, Unsent, Violation};
+use bytes::{Bytes, BytesMut};
+use tokio::net::UdpSocket;
+
+use super::connections::Attempt;
+use super::tunnels::Tunnels;
+use crate::config::ClientLes;
+use crate::les::{BATCH, LesTraffic, READ, material, tcp};
+use crate::process;
+use crate::status;
+use bentpipe_tunnel::engine::{Connection, ConnectionId};
+
+/// TCP of a client that goes by LES.
+pub(crate) struct Layering {
+    config: ClientLes,
+    tunnels: Rc<Tunnels>,
+    socket: UdpSocket,
+    road: RefCell<LesRoad>,
+    traffic: Rc<RefCell<LesTraffic>>,
+    /// A server without LES is in the log.
+    lacking_told: Cell<bool>,
+}
+
+/// Way of the packets just now.
+enum LesRoad {
+    /// There is no tunnel: packets are dropped.
+    NoTunnel,
+    /// The server of the last tunnel has no LES: its connections go through the tunnel.
+    Lacking,
+    /// The server has LES.
+    Agreed(Box<LesAgreement>),
+}
+
+/// Associations of one tunnel.
+struct LesAgreement {
+    tunnel: ConnectionId,
+    /// Address of the server for packets.
+    server: SocketAddr,
+    initiator: Initiator,
+    /// Reason of the last refusal, while no association stands.
+    refused: Option<AnswerCode>,
+}
+
+impl LesRoad {
+    /// False if TCP of the prefixes is to go through the tunnel.
+    fn leads(&self) -> bool {
+        !matches!(self, Self::Lacking)
+    }
+}
+
+impl Layering {
+    /// LES as `config` says, over the tunnels of `tunnels`; packets leave by `socket`. Needs the runtime.
+    ///
+    /// # Errors
+    /// The socket cannot be waited for.
+    pub(super) fn new(
+        config: ClientLes,
+        tunnels: &Rc<Tunnels>,
+        socket: std::net::UdpSocket,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            config,
+            tunnels: tunnels.clone(),
+            socket: UdpSocket::from_std(socket)?,
+            road: RefCell::new(LesRoad::NoTunnel),
+            traffic: Rc::default(),
+            lacking_told: Cell::new(false),
+        })
+    }
+
+    /// True if TCP of the prefixes is to be led into the device; false while the server has no LES.
+    pub(super) fn leads(&self) -> bool {
+        self.road.borrow().leads()
+    }
+
+    /// The tunnel is the one of this attempt from now on.
+    pub(super) fn on_ready(&self, attempt: &Attempt) {
+        let agrees = |connection: &Connection| Some(connection.tunnel.agrees_on_les());
+        let agrees = self.tunnels.look_at(attempt.id, agrees) == Some(true);
+        let told = self.lacking_told.replace(!agrees);
+        if agrees {
+            let server = self.reachable((attempt.address.ip(), self.config.port).into());
+            let agreement = LesAgreement {
+                tunnel: attempt.id,
+                server,
+                initiator: Initiator::new(self.plan(attempt.address.ip())),
+                refused: None,
+            };
+            self.road.replace(LesRoad::Agreed(Box::new(agreement)));
+            self.tick();
+        } else {
+            if !told {
+                tracing::warn!(
+                    "the server has no LES: TCP of its `destinations` goes through the tunnel; give its configuration `[les]`, and this client no `max_rate` there"
+                );
+            }
+            self.road.replace(LesRoad::Lacking);
+        }
+    }
+
+    /// The associations that are wanted with the server at `server`.
+    fn plan(&self, server: IpAddr) -> Plan {
+        let own = process::source_address(server);
+        Plan {
+            handshake: self.config.handshake,
+            selectors: self.config.destinations.clone(),
+            peps: Vec::new(),
+            ends: [own.unwrap_or(server), server],
+            introduced: BTreeSet::new(),
+        }
+    }
+
+    /// Address as the socket takes it, which may be one for both families.
+    fn reachable(&self, address: SocketAddr) -> SocketAddr {
+        let dual_stack = self.socket.local_addr().is_ok_and(|own| own.is_ipv6());
+        match address.ip() {
+            IpAddr::V4(ip) if dual_stack => (ip.to_ipv6_mapped(), address.port()).into(),
+            _ => address,
+        }
+    }
+
+    /// There is no tunnel any more, and its associations have ended with it.
+    pub(super) fn on_lost(&self) {
+        let mut road = self.road.borrow_mut();
+        if let LesRoad::Agreed(_) = *road {
+            *road = LesRoad::NoTunnel;
+        }
+    }
+
+    /// Takes a message of the server. An error says why the tunnel is to be closed.
+    pub(super) fn on_message(
+        &self,
+        tunnel: ConnectionId,
+        kind: LesKind,
+        body: &LesBody,
+    ) -> Result<(), Violation> {
+        let mut road = self.road.borrow_mut();
+        let LesRoad::Agreed(agreed) = &mut *road else {
+            return Ok(());
+        };
+        // Another message is refused by the tunnel, for it goes the other way.
+        if agreed.tunnel == tunnel && kind == LesKind::Q2 {
+            agreed.initiator.on_q2(process::now(), body.as_ref())?;
+            self.advance(agreed);
+        }
+        Ok(())
+    }
+
+    /// Looks whether an association is to begin or to end; to be called every second.
+    pub(super) fn tick(&self) {
+        let mut road = self.road.borrow_mut();
+        if let LesRoad::Agreed(agreed) = &mut *road {
+            agreed.initiator.handle_timeout(process::now());
+            self.advance(agreed);
+        }
+    }
+
+    /// Begins what is due, and takes the steps that the associations ask for.
+    fn advance(&self, agreed: &mut LesAgreement) {
+        loop {
+            while let Some(step) = agreed.initiator.poll_step() {
+                self.take_step(step, agreed);
+            }
+            let now = process::now();
+            let inputs = agreed.initiator.due(now).and_then(|count| {
+                let inputs = |connection: &Connection| material(connection, count);
+                self.tunnels.look_at(agreed.tunnel, inputs)
+            });
+            let Some(inputs) = inputs else { return };
+            agreed.initiator.begin(now, inputs);
+        }
+    }
+
+    fn take_step(&self, step: Step, agreed: &mut LesAgreement) {
+        let id = agreed.tunnel;
+        match step {
+            Step::Send(kind, body) => {
+                self.tunnels
+                    .change(id, |connection| connection.tunnel.send_les(kind, body));
+            }
+            Step::Established(count) => {
+                agreed.refused = None;
+                self.traffic.borrow_mut().begun();
+                // So that the random bytes cannot be opened later in what was recorded.
+                self.tunnels.change(id, Connection::renew_keys);
+                tracing::debug!("association {count} of LES stands");
+            }
+            Step::Refused(code) => {
+                if agreed.refused.replace(code).is_none() {
+                    tracing::warn!("LES does not begin, and its packets are dropped: {code}");
+                }
+            }
+            // Packets of the server come only after its answer; there are no PEPs.
+            Step::Listen(_) | Step::Grant(..) | Step::Withdraw(_) => {}
+        }
+    }
+
+    /// True if `packet` is TCP of the prefixes.
+    fn takes(&self, packet: &[u8]) -> bool {
+        let within = |ip: IpAddr| self.config.destinations.iter().any(|net| net.contains(&ip));
+        tcp(packet).is_some_and(|header| within(header.destination))
+    }
+
+    /// Sends the packets that are for LES, or drops them while no association stands; returns the others.
+    pub(super) fn send(&self, packets: Vec<Bytes>) -> Vec<Bytes> {
+        let mut road = self.road.borrow_mut();
+        let mut out = BytesMut::new();
+        let left = packets.into_iter().filter(|packet| {
+            if !self.takes(packet) {
+                return true;
+            }
+            match &mut *road {
+                LesRoad::Agreed(agreed) => self.seal(agreed, packet, &mut out),
+                // A connection that began in the tunnel's packets would end when the listener has the rest of it.
+                LesRoad::Lacking | LesRoad::NoTunnel => {
+                    self.traffic.borrow_mut().without_association();
+                    false
+                }
+            }
+        });
+        left.collect()
+    }
+
+    /// Seals and sends `packet`. True: it has a form that LES does not carry, and goes through the tunnel.
+    fn seal(&self, agreed: &mut LesAgreement, packet: &[u8], out: &mut BytesMut) -> bool {
+        out.clear();
+        let mut traffic = self.traffic.borrow_mut();
+        match agreed.initiator.live().seal(packet, out) {
+            Ok(()) => match self.socket.try_send_to(out, agreed.server) {
+                Ok(_) => traffic.sent(out.len(), agreed.server),
+                // As on any link.
+                Err(_) => traffic.without_room(),
+            },
+            Err(Unsent::Unwritten(Unwritten::NotCarried(_) | Unwritten::Zone(_))) => return true,
+            Err(
+                Unsent::NoAssociation | Unsent::Selector(_) | Unsent::Unwritten(Unwritten::Spent),
+            ) => {
+                traffic.without_association();
+            }
+        }
+        false
+    }
+
+    /// Opens what comes, for `deliver`; never ends but with an error.
+    pub(super) async fn receive(&self, deliver: impl Fn(Vec<Bytes>)) -> io::Result<()> {
+        let mut datagram = vec![0; READ];
+        loop {
+            self.socket.readable().await?;
+            let (mut opened, mut inner) = (Vec::new(), Vec::new());
+            for _ in 0..BATCH {
+                match self.socket.try_recv_from(&mut datagram) {
+                    Ok((length, peer)) => {
+                        if self.open(&datagram[..length], peer, &mut inner) {
+                            opened.push(Bytes::copy_from_slice(&inner));
+                        }
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // The kernel's word about a datagram that was sent.
+                    Err(error) => tracing::debug!("the socket of LES: {error}"),
+                }
+            }
+            if !opened.is_empty() {
+                deliver(opened);
+            }
+        }
+    }
+
+    /// Opens `datagram` into `inner`; false if it is refused. PEPs send in the server's name, so its source proves nothing.
+    fn open(&self, datagram: &[u8], peer: SocketAddr, inner: &mut Vec<u8>) -> bool {
+        let mut road = self.road.borrow_mut();
+        let LesRoad::Agreed(agreed) = &mut *road else {
+            return false;
+        };
+        let mut traffic = self.traffic.borrow_mut();
+        let opened = agreed
+            .initiator
+            .live()
+            .open(process::now(), datagram, inner);
+        match opened {
+            Ok(_) => traffic.received(datagram.len(), peer),
+            Err(why) => {
+                traffic.refused(&why);
+                tracing::trace!("a packet of LES is refused: {why}");
+            }
+        }
+        opened.is_ok()
+    }
+
+    /// Packets, counted.
+    pub(super) fn traffic(&self) -> &Rc<RefCell<LesTraffic>> {
+        &self.traffic
+    }
+
+    /// Part of `status`.
+    pub(super) fn report(&self) -> status::Les {
+        let (stands, reason) = match &mut *self.road.borrow_mut() {
+            LesRoad::NoTunnel => (false, Some("there is no tunnel".to_owned())),
+            LesRoad::Lacking => (false, Some("the server has no LES".to_owned())),
+            LesRoad::Agreed(agreed) => (
+                agreed.initiator.live().stands(),
+                agreed.refused.map(|code| code.to_string()),
+            ),
+        };
+        status::Les {
+            reason,
+            ..self.traffic.borrow().report(stands)
+        }
+    }
+}

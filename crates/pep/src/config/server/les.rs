@@ -1,0 +1,65 @@
+//! A server's `[les]`: where packets come that clients seal beside their tunnels.
+
+use std::net::{Ipv6Addr, SocketAddr};
+
+use bentpipe_config::{Placed, Source};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+
+use super::Packets;
+use super::listening::{listen, one_of_each};
+use crate::config::ConfigError;
+use crate::config::les::LES_PORT;
+use crate::config::value;
+
+/// Addresses at which a server takes packets of LES.
+#[derive(Clone, Debug)]
+pub struct LesListening {
+    /// UDP addresses to serve; at least one, no two the same.
+    pub addresses: Placed<Vec<SocketAddr>>,
+}
+
+/// A server's `[les]` as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LesTable {
+    #[serde(default, deserialize_with = "some_listen")]
+    listen: Option<Spanned<Vec<SocketAddr>>>,
+}
+
+fn some_listen<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Spanned<Vec<SocketAddr>>>, D::Error> {
+    listen(deserializer).map(Some)
+}
+
+/// Checks a server's `[les]`, whose packets need the device of `packets`.
+pub(super) fn les(
+    source: &Source,
+    written: Option<Spanned<LesTable>>,
+    packets: &Packets,
+) -> Result<Option<LesListening>, ConfigError> {
+    let Some(table) = written else {
+        return Ok(None);
+    };
+    let span = table.span();
+    if !packets.enabled {
+        return Err(source.error(
+            &span,
+            "`[les]` hands packets to the device of `[packets]`; remove `enabled = false` there",
+        ));
+    }
+    let everywhere = || vec![(Ipv6Addr::UNSPECIFIED, LES_PORT).into()];
+    let listen = table.into_inner().listen;
+    let listen = listen.unwrap_or_else(|| Spanned::new(span, everywhere()));
+    one_of_each(source, "listen", &listen)?;
+    let span = listen.span();
+    if listen.get_ref().iter().any(|address| address.port() == 0) {
+        let fault = "`listen` of `[les]` needs a port, which clients' `port` names";
+        return Err(source.error(&span, fault));
+    }
+    let addresses = Spanned::new(span, value::both_families(listen.into_inner()));
+    Ok(Some(LesListening {
+        addresses: source.placed(addresses),
+    }))
+}

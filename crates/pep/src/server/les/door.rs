@@ -1,0 +1,118 @@
+//! The server's UDP ports for packets of LES: read on the main thread, which knows whose they are and opens none.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::spawn_local;
+use tokio::time::sleep;
+
+use super::{LayeredPacket, LayeredTunnels, ReturnPath};
+use crate::config::LesListening;
+use crate::les::{BATCH, READ};
+use crate::process::{self, RunError};
+
+/// Packets that may wait for a shard before others are dropped: 3 MB.
+const QUEUE: usize = 2048;
+
+/// Time after which a socket that cannot be read is read again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Packets for one shard.
+pub(in crate::server) type LesInbox = mpsc::Receiver<LayeredPacket>;
+
+/// Sockets for packets of LES, and the shards that they lead to.
+pub(in crate::server) struct LesDoor {
+    sockets: Vec<(tokio::net::UdpSocket, Arc<UdpSocket>)>,
+    tunnels: Arc<LayeredTunnels>,
+    shards: Vec<mpsc::Sender<LayeredPacket>>,
+}
+
+impl LesDoor {
+    /// Binds the addresses of `les` for so many `shards`, which get what comes by the receivers; to be called inside a runtime.
+    ///
+    /// # Errors
+    /// An address cannot be had.
+    pub(in crate::server) fn open(
+        les: &LesListening,
+        tunnels: &Arc<LayeredTunnels>,
+        shards: usize,
+    ) -> Result<(Rc<Self>, Vec<LesInbox>), RunError> {
+        let place = &les.addresses.place;
+        let open = |address: &SocketAddr| {
+            let open = || {
+                let socket: UdpSocket = super::super::bind(*address, false)?.into();
+                let reader = tokio::net::UdpSocket::from_std(socket.try_clone()?)?;
+                Ok((reader, Arc::new(socket)))
+            };
+            open().map_err(|source: io::Error| RunError::Bind {
+                place: place.clone(),
+                address: *address,
+                what: "UDP",
+                source,
+            })
+        };
+        let sockets: Result<_, _> = les.addresses.iter().map(open).collect();
+        let (shards, inboxes) = (0..shards).map(|_| mpsc::channel(QUEUE)).unzip();
+        let door = Self {
+            sockets: sockets?,
+            tunnels: tunnels.clone(),
+            shards,
+        };
+        Ok((Rc::new(door), inboxes))
+    }
+
+    /// Takes in packets; to be called inside a set of local tasks.
+    pub(in crate::server) fn serve(self: &Rc<Self>) {
+        for index in 0..self.sockets.len() {
+            let door = self.clone();
+            spawn_local(async move { door.read(index).await });
+        }
+    }
+
+    /// Reads one socket for ever.
+    async fn read(&self, index: usize) {
+        let (reader, sender) = &self.sockets[index];
+        let mut datagram = vec![0; READ];
+        loop {
+            if let Err(error) = reader.readable().await {
+                tracing::error!("packets of LES cannot be read: {error}");
+                sleep(PAUSE).await;
+                continue;
+            }
+            for _ in 0..BATCH {
+                match reader.try_recv_from(&mut datagram) {
+                    Ok((length, peer)) => {
+                        let from = || ReturnPath {
+                            socket: sender.clone(),
+                            peer,
+                        };
+                        self.hand_on(&datagram[..length], from);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // The kernel's word about a datagram that was sent.
+                    Err(error) => tracing::debug!("a socket of LES: {error}"),
+                }
+            }
+        }
+    }
+
+    /// Hands `datagram` to the shard of its association, if one is known.
+    fn hand_on(&self, datagram: &[u8], from: impl Fn() -> ReturnPath) {
+        let place = self.tunnels.place_of(process::now(), datagram, &from);
+        let Some((shard, tunnel)) = place else { return };
+        let packet = LayeredPacket {
+            tunnel,
+            from: from(),
+            bytes: datagram.to_vec(),
+        };
+        let shard = self.shards.get(usize::from(shard));
+        // Full: dropped, as a link would.
+        if shard.is_some_and(|shard| shard.try_send(packet).is_err()) {
+            self.tunnels.count_crowded();
+        }
+    }
+}

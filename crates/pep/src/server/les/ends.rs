@@ -1,0 +1,257 @@
+//! Ends of LES of one shard's clients: associations by their tunnels, packets by the door.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bentpipe_proto::tunnel::{LesBody, LesKind};
+use bentpipe_sealed::les::Spi;
+use bentpipe_sealed::les::sa::{Proposal, Responder, Rules, Step, Unsent, Violation};
+use bytes::{Bytes, BytesMut};
+use ipnet::IpNet;
+
+use super::super::clients::Client;
+use super::{LayeredPacket, LayeredTunnels, ReturnPath};
+use crate::les::{LesTraffic, material, tcp};
+use crate::process;
+use crate::shard::Shard;
+use crate::status;
+use bentpipe_tunnel::engine::{Connection, ConnectionId};
+
+/// Packets of one tunnel that were opened.
+pub(in crate::server) type OpenedPackets = (ConnectionId, Vec<Bytes>);
+
+/// Ends of one shard.
+pub(in crate::server) struct LayeredEnds {
+    tunnels: Arc<LayeredTunnels>,
+    shard: Rc<Shard>,
+    index: u8,
+    ends: RefCell<HashMap<ConnectionId, LayeredEnd>>,
+}
+
+/// End of one tunnel.
+#[derive(Default)]
+struct LayeredEnd {
+    responder: Responder,
+    /// Names that the table of all shards has.
+    listens: Vec<Spi>,
+    /// Way that the client's last valid packet came by.
+    back: Option<ReturnPath>,
+    traffic: LesTraffic,
+}
+
+impl LayeredEnds {
+    /// Ends of shard `index`.
+    pub(in crate::server) fn new(
+        tunnels: Arc<LayeredTunnels>,
+        (shard, index): (Rc<Shard>, u8),
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            tunnels,
+            shard,
+            index,
+            ends: RefCell::default(),
+        })
+    }
+
+    /// Offers LES to a client that has connected, unless what it is sent has a highest rate: nobody would keep that.
+    pub(in crate::server) fn offer(
+        &self,
+        id: ConnectionId,
+        client: &Client,
+        connection: &mut Connection,
+    ) {
+        if !client.is_paced() {
+            connection.tunnel.offer_les();
+            self.ends.borrow_mut().insert(id, LayeredEnd::default());
+        }
+    }
+
+    /// True if LES was offered to the client of this tunnel.
+    pub(in crate::server) fn has(&self, id: ConnectionId) -> bool {
+        self.ends.borrow().contains_key(&id)
+    }
+
+    /// Takes a message of a client; returns packets that were faster.
+    ///
+    /// # Errors
+    /// The client breaks the protocol: its tunnel is to be closed.
+    pub(in crate::server) fn on_message(
+        &self,
+        id: ConnectionId,
+        kind: LesKind,
+        body: &LesBody,
+    ) -> Result<Vec<Bytes>, Violation> {
+        let mut ends = self.ends.borrow_mut();
+        let Some(end) = ends.get_mut(&id) else {
+            return Ok(Vec::new());
+        };
+        let now = process::now();
+        match kind {
+            LesKind::Q1 => self.on_q1(id, end, body)?,
+            LesKind::Q3 => end.responder.on_q3(now, body.as_ref())?,
+            // The tunnel refuses that one, for it goes the other way.
+            LesKind::Q2 => {}
+        }
+        self.take_steps(id, end);
+        let held = self.listen(id, end);
+        let open = |(from, bytes): (ReturnPath, Vec<u8>)| open(end, &from, &bytes);
+        Ok(held.into_iter().filter_map(open).collect())
+    }
+
+    fn on_q1(
+        &self,
+        id: ConnectionId,
+        end: &mut LayeredEnd,
+        body: &LesBody,
+    ) -> Result<(), Violation> {
+        let proposal = Proposal::parse(body.as_ref())?;
+        let material = self
+            .shard
+            .peek(|engine| material(engine.peek(id)?, proposal.count));
+        let Some(material) = material else {
+            return Ok(());
+        };
+        // Each packet is judged by the client's rights.
+        let prefixes = everywhere();
+        let taken = |spi| self.tunnels.is_taken(spi);
+        let rules = Rules {
+            prefixes: &prefixes,
+            peps: &[],
+            taken: &taken,
+            psk: false,
+        };
+        let now = process::now();
+        end.responder.on_q1(now, &proposal, &material, &rules)
+    }
+
+    fn take_steps(&self, id: ConnectionId, end: &mut LayeredEnd) {
+        while let Some(step) = end.responder.poll_step() {
+            match step {
+                Step::Send(kind, body) => {
+                    self.shard
+                        .change(id, |connection| connection.tunnel.send_les(kind, body));
+                }
+                Step::Established(_) => end.traffic.begun(),
+                // What is received is looked for afterwards; the rest is of the client.
+                Step::Listen(_) | Step::Grant(..) | Step::Withdraw(_) | Step::Refused(_) => {}
+            }
+        }
+    }
+
+    /// Tells the door which names this tunnel receives by; returns packets that were faster.
+    fn listen(&self, id: ConnectionId, end: &mut LayeredEnd) -> Vec<(ReturnPath, Vec<u8>)> {
+        let receives: Vec<_> = end.responder.live().receives().collect();
+        let before = std::mem::replace(&mut end.listens, receives);
+        let gone = before.iter().filter(|spi| !end.listens.contains(spi));
+        gone.for_each(|spi| self.tunnels.forget(*spi));
+        let fresh = end.listens.iter().filter(|spi| !before.contains(spi));
+        let (now, place) = (process::now(), (self.index, id));
+        let held = fresh.flat_map(|spi| self.tunnels.listen(now, *spi, place));
+        held.collect()
+    }
+
+    /// Opens packets; returns those of each tunnel.
+    pub(in crate::server) fn open(
+        &self,
+        packets: impl Iterator<Item = LayeredPacket>,
+    ) -> Vec<OpenedPackets> {
+        let mut ends = self.ends.borrow_mut();
+        let mut opened: Vec<OpenedPackets> = Vec::new();
+        for LayeredPacket {
+            tunnel,
+            from,
+            bytes,
+        } in packets
+        {
+            let end = ends.get_mut(&tunnel);
+            let Some(inner) = end.and_then(|end| open(end, &from, &bytes)) else {
+                continue;
+            };
+            match opened.iter_mut().find(|(id, _)| *id == tunnel) {
+                Some((_, own)) => own.push(inner),
+                None => opened.push((tunnel, vec![inner])),
+            }
+        }
+        opened
+    }
+
+    /// Seals and sends a packet of the device, if it is TCP of an association that stands. False: it is to go through the
+    /// tunnel.
+    pub(in crate::server) fn send(&self, id: ConnectionId, packet: &[u8]) -> bool {
+        let mut ends = self.ends.borrow_mut();
+        let Some(end) = ends.get_mut(&id) else {
+            return false;
+        };
+        let Some(back) = end.back.as_ref().filter(|_| tcp(packet).is_some()) else {
+            return false;
+        };
+        let mut out = BytesMut::new();
+        match end.responder.live().seal(packet, &mut out) {
+            Ok(()) => {}
+            // In the tunnel it is sealed as well.
+            Err(Unsent::NoAssociation | Unsent::Selector(_) | Unsent::Unwritten(_)) => {
+                return false;
+            }
+        }
+        match back.socket.send_to(&out, back.peer) {
+            Ok(_) => end.traffic.sent(out.len(), back.peer),
+            // As on any link.
+            Err(_) => end.traffic.without_room(),
+        }
+        true
+    }
+
+    /// Erases associations whose time has come; to be called every second.
+    pub(in crate::server) fn tick(&self) {
+        let now = process::now();
+        for (&id, end) in self.ends.borrow_mut().iter_mut() {
+            end.responder.handle_timeout(now);
+            let held = self.listen(id, end);
+            debug_assert!(held.is_empty(), "nothing begins by itself");
+        }
+    }
+
+    /// The tunnel is over, and so are its associations.
+    pub(in crate::server) fn forget(&self, id: ConnectionId) {
+        if let Some(end) = self.ends.borrow_mut().remove(&id) {
+            end.listens.iter().for_each(|spi| self.tunnels.forget(*spi));
+        }
+    }
+
+    /// Part of `status` about one client.
+    pub(in crate::server) fn report(&self, id: ConnectionId) -> Option<status::Les> {
+        let mut ends = self.ends.borrow_mut();
+        let end = ends.get_mut(&id)?;
+        let stands = end.responder.live().stands();
+        Some(end.traffic.report(stands))
+    }
+}
+
+/// Opens one packet, and notes the way back to the client; `None` if the packet is refused.
+fn open(end: &mut LayeredEnd, from: &ReturnPath, bytes: &[u8]) -> Option<Bytes> {
+    let mut inner = Vec::new();
+    match end.responder.open(process::now(), bytes, &mut inner) {
+        Ok(_) => {
+            end.traffic.received(bytes.len(), from.peer);
+            end.back = Some(from.clone());
+            Some(inner.into())
+        }
+        Err(why) => {
+            end.traffic.refused(&why);
+            tracing::trace!("a packet of LES is refused: {why}");
+            None
+        }
+    }
+}
+
+/// All addresses.
+fn everywhere() -> [IpNet; 2] {
+    [
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    ]
+    .map(|address| IpNet::new_assert(address, 0))
+}
