@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
-use crate::handshake::Handshake;
+use crate::handshake::{Handshake, notice};
 use crate::relay::{IDLE, PeerFault, Relay};
-use crate::reset::Side;
-use crate::segment::{Flags, Segment};
+use crate::reset::{Reset, Side};
+use crate::segment::{Flags, Numbers, Segment};
 use crate::wire::{Cause, Endpoint, Form, Message, Opening, Parser, Scope};
 
 /// Time for which an invitation waits for the end of its handshake (RFC 5382 §5).
@@ -38,6 +38,8 @@ enum Stage {
     /// All passes.
     Untouched,
     Relayed(Box<Relay>),
+    /// An earlier process may have relayed the flow: both ends are reset.
+    Stray(Reset),
 }
 
 /// Step that a flow has taken with a segment.
@@ -85,6 +87,21 @@ impl Flow {
         }
     }
 
+    /// Flow that is not known, of which this segment came: it is reset. Nothing is relayed, so the
+    /// segment may stand for the SYN.
+    pub(crate) fn stray(now: Instant, name: FlowName, side: Side, segment: &Segment) -> Self {
+        let expected = Numbers::new(segment.acknowledgement);
+        let sent = Numbers::new(segment.number);
+        let notices = vec![
+            notice(side, expected, 0, sent, segment.span()),
+            notice(side.other(), sent, 0, expected, 0),
+        ];
+        Self {
+            stage: Stage::Stray(Reset::new(now, notices)),
+            ..Self::new(now, name, side, segment, 0)
+        }
+    }
+
     /// Both ends.
     pub(crate) fn name(&self) -> &FlowName {
         &self.name
@@ -97,6 +114,7 @@ impl Flow {
         match &self.stage {
             Stage::Watched | Stage::Invited(_) => other && side == self.handshake.initiator(),
             Stage::Untouched => other,
+            Stage::Stray(_) => true,
             Stage::Offered(_) => false,
             Stage::Relayed(relay) => relay.is_ended(),
         }
@@ -104,7 +122,15 @@ impl Flow {
 
     /// Says whether the flow has a stream, and so a place among the relays.
     pub(crate) fn has_place(&self) -> bool {
-        !matches!(self.stage, Stage::Watched | Stage::Untouched)
+        matches!(
+            self.stage,
+            Stage::Offered(_) | Stage::Invited(_) | Stage::Relayed(_)
+        )
+    }
+
+    /// Says whether the flow may have segments or messages of its own.
+    pub(crate) fn speaks(&self) -> bool {
+        self.has_place() || matches!(self.stage, Stage::Stray(_))
     }
 
     /// Takes a segment that came from `side`.
@@ -115,6 +141,10 @@ impl Flow {
                 Side::Wan => relay.on_wan(segment),
             };
             self.resets.extend(answer);
+            return Step::Taken;
+        }
+        if let Stage::Stray(reset) = &mut self.stage {
+            self.resets.extend(reset.on_segment(side, segment));
             return Step::Taken;
         }
         self.heard = now;
@@ -308,6 +338,7 @@ impl Flow {
     pub(crate) fn poll_timeout(&self) -> Instant {
         match &self.stage {
             Stage::Relayed(relay) => relay.poll_timeout(),
+            Stage::Stray(reset) => reset.poll_timeout(),
             Stage::Invited(_) => self.heard + HANDSHAKE,
             _ => self.heard + IDLE,
         }
@@ -320,6 +351,10 @@ impl Flow {
             Stage::Relayed(relay) => {
                 self.resets.extend(relay.handle_timeout(now));
                 !relay.is_over(now)
+            }
+            Stage::Stray(reset) => {
+                self.resets.extend(reset.handle_timeout(now));
+                !reset.is_over(now)
             }
             Stage::Invited(_) if due => {
                 self.leave_alone();

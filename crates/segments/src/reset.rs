@@ -119,7 +119,7 @@ impl Reset {
 }
 
 /// RST that the sender of `segment` takes: at the number that it acknowledges.
-pub(crate) fn rst_for(segment: &Segment) -> Option<Segment> {
+fn rst_for(segment: &Segment) -> Option<Segment> {
     let answers = segment.flags.has(Flags::ACK) && !segment.flags.has(Flags::RST);
     answers.then(|| Segment {
         number: segment.acknowledgement,

@@ -274,6 +274,8 @@ impl Sender {
         } else if std::mem::take(&mut self.timing.probe) {
             return Some(Outgoing::Probe(self.acknowledged));
         } else {
+            // What has come since the last acknowledgement may find a window that is too small.
+            self.set_timer(now);
             return None;
         };
         self.loss.first = false;

@@ -18,7 +18,7 @@ use bytes::BytesMut;
 
 use crate::flow::{Flow, FlowName, Step, is_first};
 use crate::relay::{PeerFault, Relay};
-use crate::reset::{Side, rst_for};
+use crate::reset::Side;
 use crate::segment::{Flags, Segment};
 use crate::wire::{Cause, Form, Opening, Parser};
 
@@ -43,11 +43,8 @@ pub struct FlowId(u64);
 pub enum Verdict {
     /// Goes on as it came.
     Forward,
-    /// The relay has it.
+    /// Goes no further: the flow has it.
     Taken,
-    /// Goes nowhere: an earlier process may have acknowledged bytes of this connection that are
-    /// lost. Both ends get these.
-    Reset([(Side, Segment); 2]),
 }
 
 /// Word of the table to the shell.
@@ -141,42 +138,43 @@ impl Table {
                 known = None;
             }
             if known.is_none() {
-                self.learn(now, name, side, segment);
+                self.add(Flow::new(now, *name, side, segment, self.bounds.room));
                 return Verdict::Forward;
             }
         }
         match known {
             Some(id) => self.on_known(now, id, side, segment),
-            None if renewed => self.on_stray(side, segment),
+            None if renewed => self.on_stray(now, name, side, segment),
             None => Verdict::Forward,
         }
     }
 
-    /// Resets the connection of a segment that belongs to no flow. An end takes its RST only at the
-    /// byte it expects: the sender's is certain, and the receiver's likely.
-    fn on_stray(&mut self, side: Side, segment: &Segment) -> Verdict {
-        let Some(back) = rst_for(segment).filter(|_| !segment.flags.has(Flags::SYN)) else {
+    /// Resets the connection of a segment that belongs to no flow.
+    fn on_stray(
+        &mut self,
+        now: Instant,
+        name: &FlowName,
+        side: Side,
+        segment: &Segment,
+    ) -> Verdict {
+        let shown = segment.flags.has(Flags::ACK) && !segment.flags.has(Flags::SYN | Flags::RST);
+        if !shown {
             return Verdict::Forward;
-        };
+        }
         self.counts.strays += 1;
-        let on = Segment {
-            number: segment.number,
-            flags: Flags::RST,
-            ..Segment::default()
-        };
-        Verdict::Reset([(side, back), (side.other(), on)])
+        if let Some(id) = self.add(Flow::stray(now, *name, side, segment)) {
+            self.handle_flow(now, id);
+        }
+        Verdict::Taken
     }
 
-    fn learn(&mut self, now: Instant, name: &FlowName, side: Side, syn: &Segment) {
+    /// Adds a flow; `None`: all places are taken by relays.
+    fn add(&mut self, flow: Flow) -> Option<FlowId> {
         if self.flows.len() >= self.bounds.known {
-            match self.spare.first() {
-                Some((_, oldest)) => self.forget(*oldest),
-                None => return,
-            }
+            self.forget(self.spare.first()?.1);
         }
         let id = FlowId(self.next);
         self.next += 1;
-        let flow = Flow::new(now, *name, side, syn, self.bounds.room);
         let entry = Entry {
             timer: (flow.poll_timeout(), false),
             flow,
@@ -184,8 +182,9 @@ impl Table {
             counted: (false, false),
         };
         self.spare.insert((entry.timer.0, id));
+        self.names.insert(*entry.flow.name(), id);
         self.flows.insert(id, entry);
-        self.names.insert(*name, id);
+        Some(id)
     }
 
     fn on_known(&mut self, now: Instant, id: FlowId, side: Side, segment: &Segment) -> Verdict {
@@ -218,7 +217,7 @@ impl Table {
             return;
         };
         // A flow that passes has nothing to say, but that it refuses an invitation.
-        let speaks = had_place || entry.timer.1;
+        let speaks = had_place || entry.flow.speaks();
         if speaks && !std::mem::replace(&mut entry.told, true) {
             self.events.push_back(Event::Service(id));
         }
@@ -408,16 +407,17 @@ impl Table {
             let timers = if relays { &self.relays } else { &self.spare };
             let due = timers.iter().take_while(|(at, _)| *at <= now);
             for id in due.map(|(_, id)| *id).collect::<Vec<_>>() {
-                let Some(entry) = self.flows.get_mut(&id) else {
-                    continue;
-                };
-                if entry.flow.handle_timeout(now) {
-                    self.touch(id);
-                } else {
-                    self.forget(id);
-                }
+                self.handle_flow(now, id);
             }
         }
+    }
+
+    fn handle_flow(&mut self, now: Instant, id: FlowId) {
+        let flow = self.flows.get_mut(&id).map(|entry| &mut entry.flow);
+        if flow.is_some_and(|flow| !flow.handle_timeout(now)) {
+            self.forget(id);
+        }
+        self.touch(id);
     }
 
     /// Numbers of flows since the start.

@@ -12,6 +12,9 @@ pub(crate) type Micros = u64;
 /// Timeouts in a row after which an end gives up.
 const MOST_TIMEOUTS: u32 = 15;
 
+/// Silence after which an end asks whether the other one is still there.
+const KEEP_ALIVE: Micros = 60_000_000;
+
 /// Application over one end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script {
@@ -31,6 +34,8 @@ pub(crate) struct Script {
     pub(crate) byte_probes: bool,
     /// Number of bytes received at which it resets the connection.
     pub(crate) aborts: Option<u64>,
+    /// Asks after a minute of silence whether the other end is still there.
+    pub(crate) keeps_alive: bool,
     /// Salt of its bytes.
     pub(crate) salt: u64,
     pub(crate) initial: u32,
@@ -89,6 +94,7 @@ pub(crate) struct Tcp {
     told: u64,
     write_at: Micros,
     read_at: Micros,
+    heard: Micros,
     pub(crate) out: Vec<Segment>,
 }
 
@@ -131,6 +137,7 @@ impl Tcp {
             told: 0,
             write_at: 0,
             read_at: 0,
+            heard: 0,
             out: Vec::new(),
         };
         own.told = 1 + script.room.min(65_535);
@@ -273,6 +280,7 @@ impl Tcp {
 
     pub(crate) fn on_segment(&mut self, now: Micros, segment: &Segment) {
         let has = |flag| segment.flags.has(flag);
+        self.heard = now;
         match self.state {
             State::Reset | State::TimedOut => self.refuse(segment),
             State::Listen if has(Flags::SYN) && !has(Flags::ACK) => {
@@ -477,7 +485,9 @@ impl Tcp {
     pub(crate) fn poll_timeout(&self) -> Option<Micros> {
         let write = self.may_write().then_some(self.write_at);
         let read = (self.unread > 0 && self.state == State::Open).then_some(self.read_at);
-        [self.due, write, read].into_iter().flatten().min()
+        let silent = self.state == State::Open && self.script.keeps_alive;
+        let ask = silent.then_some(self.heard + KEEP_ALIVE);
+        [self.due, write, read, ask].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Micros) {
@@ -500,6 +510,12 @@ impl Tcp {
         }
         if self.due.is_some_and(|due| due <= now) {
             self.on_due(now);
+        }
+        let silent = self.state == State::Open && self.script.keeps_alive;
+        if silent && self.heard + KEEP_ALIVE <= now {
+            self.heard = now;
+            let question = self.segment(self.una - 1, Flags::ACK);
+            self.out.push(question);
         }
         self.pump(now);
     }

@@ -162,7 +162,7 @@ impl World<'_> {
             let Some(Reverse((at, _, what))) = self.queue.pop() else {
                 panic!("deadlock at {} s: {:#?}", self.now / 1_000_000, self.ends);
             };
-            assert!(at < HANGS, "hangs: {:#?}", self.ends);
+            assert!(at < HANGS, "hangs: {:#?} {:#?}", self.ends, self.tables);
             self.now = at;
             match what {
                 What::Packet { at, from, index } => {
@@ -252,11 +252,6 @@ impl World<'_> {
         match self.tables[pep].on_segment(now, &name(pep), side, &segment, renewed) {
             Verdict::Forward => self.send_from(pep, side.other(), &segment),
             Verdict::Taken => {}
-            Verdict::Reset(both) => {
-                for (side, segment) in both {
-                    self.send_from(pep, side, &segment);
-                }
-            }
         }
     }
 
