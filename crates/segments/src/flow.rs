@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use crate::handshake::{Handshake, notice};
 use crate::relay::{IDLE, PeerFault, Relay};
 use crate::reset::{Reset, Side};
-use crate::segment::{Flags, Numbers, Segment};
+use crate::segment::{Flags, Segment};
 use crate::wire::{Cause, Endpoint, Form, Message, Opening, Parser, Scope};
 
 /// Time for which an invitation waits for the end of its handshake (RFC 5382 §5).
@@ -90,11 +90,10 @@ impl Flow {
     /// Flow that is not known, of which this segment came: it is reset. Nothing is relayed, so the
     /// segment may stand for the SYN.
     pub(crate) fn stray(now: Instant, name: FlowName, side: Side, segment: &Segment) -> Self {
-        let expected = Numbers::new(segment.acknowledgement);
-        let sent = Numbers::new(segment.number);
+        let (sent, expected) = (segment.number, segment.acknowledgement);
         let notices = vec![
-            notice(side, expected, 0, sent, segment.span()),
-            notice(side.other(), sent, 0, expected, 0),
+            notice(side, expected, sent),
+            notice(side.other(), sent, expected),
         ];
         Self {
             stage: Stage::Stray(Reset::new(now, notices)),
@@ -166,8 +165,9 @@ impl Flow {
         Step::Pass
     }
 
-    /// Lets all pass from now on; an invitation is refused.
+    /// Lets all pass from now on; an invitation is refused, an offer has not left.
     pub(crate) fn leave_alone(&mut self) {
+        self.outbox.clear();
         if matches!(self.stage, Stage::Invited(_)) {
             self.outbox.push_back(Message::Reset(Cause::Unknown));
         }
@@ -230,7 +230,6 @@ impl Flow {
             return false;
         };
         if self.handshake.initial() != Some(opening.initial) {
-            self.outbox.clear();
             self.leave_alone();
             return false;
         }

@@ -23,8 +23,9 @@ struct Syn {
 struct Reached {
     /// Place in the other end's numbers that it has acknowledged.
     acknowledged: u64,
-    /// End of what it has sent.
+    /// End of what it has sent, and of the bytes thereof, without a FIN.
     passed: u64,
+    bytes: u64,
     /// Place in the other end's numbers up to which it permits to send.
     edge: u64,
     /// Place of the segment that said so.
@@ -60,6 +61,7 @@ impl Handshake {
         };
         let reached = own.reached(initiator);
         reached.passed = segment.span();
+        reached.bytes = 1 + u64::from(segment.length);
         reached.edge = 1 + u64::from(segment.window);
         own
     }
@@ -141,6 +143,7 @@ impl Handshake {
             return false;
         }
         reached.passed = reached.passed.max(end);
+        reached.bytes = reached.bytes.max(place + u64::from(segment.length));
         let acknowledged = other.offset(segment.acknowledgement, reached.acknowledged);
         if let Some(acknowledged) =
             acknowledged.filter(|it| (reached.acknowledged..=sent).contains(it))
@@ -181,6 +184,7 @@ impl Handshake {
         *self.reached(side) = Reached {
             acknowledged,
             passed: segment.span(),
+            bytes: 1 + u64::from(segment.length),
             edge: acknowledged + u64::from(segment.window),
             edge_from: 0,
         };
@@ -200,24 +204,23 @@ impl Handshake {
         }
     }
 
-    /// Place in the near end's numbers that the far end has acknowledged; end of what has passed;
-    /// and the shift of windows that are told in the far end's name.
+    /// Place in the near end's numbers that the far end has acknowledged; end of the bytes that have
+    /// passed, without a FIN; and the shift of windows that are told in the far end's name.
     pub(crate) fn far_reception(&self) -> (u64, u64, u8) {
         let acknowledged = self.wan.acknowledged.max(1);
-        (acknowledged, self.lan.passed, self.shift(Side::Wan))
+        (acknowledged, self.lan.bytes, self.shift(Side::Wan))
     }
 }
 
-/// Notice to the end on `side`, which expects the byte at `place` of the other end's numbers, or
-/// one somewhat before it, and has sent up to `sent`.
-pub(crate) fn notice(side: Side, theirs: Numbers, place: u64, own: Numbers, sent: u64) -> Notice {
+/// Notice to the end on `side`, which probably expects the byte with `number`, and has sent bytes up
+/// to about `sent`.
+pub(crate) fn notice(side: Side, number: u32, sent: u32) -> Notice {
     /// Half of what a window may have at most (RFC 7323 §2.3), so that no end expects it.
     const LONG_AGO: u32 = 1 << 30;
-    let number = theirs.number(place);
     Notice {
         side,
         number,
         old: number.wrapping_sub(LONG_AGO),
-        acknowledgement: own.number(sent),
+        acknowledgement: sent.wrapping_sub(LONG_AGO),
     }
 }

@@ -16,8 +16,9 @@ use crate::wire::{Cause, Message, Parser, WireFault};
 /// (RFC 5382 §5).
 pub(crate) const IDLE: Duration = Duration::from_secs(7440);
 
-/// Time for which the FIN of an end is acknowledged again after both directions have ended.
-const LINGER: Duration = Duration::from_secs(60);
+/// Time for which the FIN of an end is acknowledged again after both directions have ended and the
+/// end was last heard: four of its longest timeouts.
+const LINGER: Duration = Duration::from_secs(240);
 
 /// Least time between two answers to empty segments that are out of place, so that two ends which
 /// disagree do not answer each other for ever.
@@ -46,7 +47,7 @@ pub enum PeerFault {
 #[derive(Debug)]
 enum Stage {
     Open,
-    /// Both directions have ended, at this time.
+    /// Both directions have ended; the end was heard at this time.
     Closed(Instant),
     Reset(Cause, Reset),
 }
@@ -66,7 +67,7 @@ pub(crate) struct Relay {
     near: Numbers,
     far: Numbers,
     receiver: Receiver,
-    /// End of what the LAN end had sent when the relay began.
+    /// End of the bytes that the LAN end had sent when the relay began.
     passed: u64,
     sender: Sender,
     parser: Parser,
@@ -109,6 +110,9 @@ impl Relay {
         }
         let place = self.near.offset(segment.number, self.receiver.next())?;
         self.heard = now;
+        if let Stage::Closed(at) = &mut self.stage {
+            *at = now;
+        }
         if segment.flags.has(Flags::RST) {
             self.on_rst(now, place);
         } else if segment.flags.has(Flags::SYN) {
@@ -173,13 +177,15 @@ impl Relay {
         if segment.flags.has(Flags::SYN | Flags::RST) || !segment.flags.has(Flags::ACK) {
             return None;
         }
-        let acknowledged = self
-            .near
-            .offset(segment.acknowledgement, self.receiver.next());
-        if let Some(place) = acknowledged.filter(|place| *place <= self.passed) {
-            self.receiver.confirm(place);
-        }
         let place = self.far.offset(segment.number, self.sender.tail())?;
+        if !self.sender.is_near(place) {
+            return None;
+        }
+        let heard = segment.acknowledgement;
+        let heard = self.near.offset(heard, self.receiver.next());
+        if let Some(heard) = heard.filter(|heard| *heard <= self.passed) {
+            self.receiver.confirm(heard);
+        }
         if let Some(blob) = segment.blob().filter(|_| self.sender.has_room()) {
             // The next bytes in order need not wait for the stream; others come there.
             let _ = place > 0 && self.sender.push(place, blob);
@@ -311,10 +317,13 @@ impl Relay {
     }
 
     fn notice(&self, side: Side) -> Notice {
-        let (received, sent) = (self.receiver.next(), self.sender.acknowledged());
+        let sent = [
+            self.near.number(self.receiver.next()),
+            self.far.number(self.sender.highest()),
+        ];
         match side {
-            Side::Lan => notice(side, self.far, self.sender.highest(), self.near, received),
-            Side::Wan => notice(side, self.near, received, self.far, sent),
+            Side::Lan => notice(side, sent[1], sent[0]),
+            Side::Wan => notice(side, sent[0], sent[1]),
         }
     }
 

@@ -45,7 +45,8 @@ pub(crate) struct Notice {
     pub(crate) number: u32,
     /// Number that it does not expect any more.
     pub(crate) old: u32,
-    /// Number that is acknowledged to it.
+    /// Number that it has seen acknowledged long ago: nothing is acknowledged to an end that is
+    /// reset.
     pub(crate) acknowledgement: u32,
 }
 
@@ -100,7 +101,7 @@ impl Reset {
                 ..Segment::default()
             };
             if first {
-                let rst = segment(notice.number, Flags::RST | Flags::ACK);
+                let rst = segment(notice.number, Flags::RST);
                 out.push((notice.side, rst));
             }
             out.push((notice.side, segment(notice.old, Flags::ACK)));

@@ -6,7 +6,7 @@
 //! cumulative acknowledgement does, without SACK.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::congestion::HopWindow;
 use crate::rto::RoundTrip;
@@ -18,6 +18,10 @@ const DUPLICATES: u32 = 3;
 /// Timeouts in a row, without a word of the end, after which it is given up (RFC 1122 §4.2.3.5): some
 /// nine minutes.
 const MOST_TIMEOUTS: u32 = 15;
+
+/// Silence after which an end to which nothing is to be sent is asked whether it is still there: its
+/// RST may have been lost, and the other end is told by its own PEP that all is well.
+const SILENCE: Duration = Duration::from_secs(120);
 
 /// Blob that the end has not acknowledged.
 #[derive(Debug)]
@@ -151,6 +155,13 @@ impl Sender {
         self.tail
     }
 
+    /// Says whether a segment of the other end may be at `place`: within two of the widest windows
+    /// without a shift of what the LAN end expects. Elsewhere are guesses, and an end's old words.
+    pub(crate) fn is_near(&self, place: u64) -> bool {
+        const REACH: u64 = 1 << 17;
+        (self.acknowledged.saturating_sub(REACH)..=self.edge.max(self.tail) + REACH).contains(&place)
+    }
+
     /// End of what has left.
     pub(crate) fn highest(&self) -> u64 {
         self.highest
@@ -186,6 +197,9 @@ impl Sender {
         if start > self.tail || self.fin.is_some() {
             return false;
         }
+        if self.stored.is_empty() {
+            self.timing.due = None;
+        }
         self.tail = end;
         self.fin = blob.ends().then(|| end - 1);
         self.memory += blob.memory();
@@ -218,7 +232,9 @@ impl Sender {
         } else if heard.pure && unchanged && self.in_flight() > 0 {
             self.on_duplicate();
         }
-        if self.in_flight() == 0 && self.may_send() {
+        if self.stored.is_empty() {
+            self.timing.due = None;
+        } else if self.in_flight() == 0 && self.may_send() {
             // The window has opened: what waited for that is over.
             self.timing.due = None;
             self.timing.round_trip.on_progress();
@@ -306,11 +322,15 @@ impl Sender {
         fits && (flight == 0 || flight + next.blob.span() <= self.window.size())
     }
 
-    /// Sets the timer for a retransmit, or, if the end's window lets nothing leave, for a probe.
+    /// Sets the timer for a retransmit; if the end's window lets nothing leave, or there is nothing,
+    /// for a probe.
     fn set_timer(&mut self, now: Instant) {
+        if self.timing.due.is_some() {
+            return;
+        }
         if self.stored.is_empty() {
-            self.timing.due = None;
-        } else if self.timing.due.is_none() && (self.in_flight() > 0 || !self.may_send()) {
+            self.timing.due = Some(now + SILENCE);
+        } else if self.in_flight() > 0 || !self.may_send() {
             self.timing.due = Some(now + self.timing.round_trip.timeout());
         }
     }
@@ -326,6 +346,11 @@ impl Sender {
             return;
         }
         self.timing.due = None;
+        if self.stored.is_empty() {
+            self.timing.probe = true;
+            self.set_timer(now);
+            return;
+        }
         self.timing.unanswered += 1;
         let flight = self.in_flight();
         if flight > 0 {

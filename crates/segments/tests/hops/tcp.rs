@@ -9,8 +9,8 @@ use bytes::Bytes;
 /// Microseconds of virtual time.
 pub(crate) type Micros = u64;
 
-/// Timeouts in a row after which an end gives up.
-const MOST_TIMEOUTS: u32 = 15;
+/// Timeouts in a row after which an end gives up; more than usual, for three hops may lose 15 % each.
+const MOST_TIMEOUTS: u32 = 30;
 
 /// Silence after which an end asks whether the other one is still there.
 const KEEP_ALIVE: Micros = 60_000_000;

@@ -110,6 +110,8 @@ pub(crate) struct World<'a> {
     restarted: [bool; 2],
     link: bool,
     stream: Option<Stream>,
+    /// Flows of the stream that has broken off.
+    lost: [Option<FlowId>; 2],
     looks: Option<Micros>,
 }
 
@@ -137,6 +139,7 @@ pub(crate) fn run(
         restarted: [false; 2],
         link: setting.harm != Harm::NoLink,
         stream: None,
+        lost: [None; 2],
         looks: None,
     };
     match setting.harm {
@@ -202,6 +205,7 @@ impl World<'_> {
         if let Some(stream) = &mut self.stream {
             stream.dead = true;
             stream.pipes = Default::default();
+            self.lost = stream.flows;
             for pep in 0..2 {
                 self.plan(self.now + self.setting.notices[pep], What::Notice(pep));
             }
@@ -210,9 +214,7 @@ impl World<'_> {
 
     fn notice(&mut self, pep: usize) {
         let now = self.instant();
-        if let Some(stream) = &mut self.stream
-            && let Some(id) = stream.flows[pep].take()
-        {
+        if let Some(id) = self.lost[pep] {
             self.tables[pep].on_stream_lost(now, id);
         }
     }
@@ -300,8 +302,12 @@ impl World<'_> {
         }
     }
 
-    /// An end whose FIN was acknowledged has lost no byte.
+    /// An end whose FIN was acknowledged has lost no byte; PEPs hold what they may.
     fn check(&self) {
+        for table in &self.tables {
+            let most = 2 * (self.setting.bounds.room + 2_000);
+            assert!(table.memory() <= most, "a PEP holds {} bytes", table.memory());
+        }
         for (own, other) in [(0, 1), (1, 0)] {
             if self.ends[own].is_fin_acked() {
                 let received = self.ends[other].received();
