@@ -171,8 +171,12 @@ impl Relay {
 
     /// Takes a segment of the far end that the other PEP let pass before its relay began.
     pub(crate) fn on_wan(&mut self, segment: &Segment) -> Option<(Side, Segment)> {
-        if let Stage::Reset(_, reset) = &mut self.stage {
-            return reset.on_segment(Side::Wan, segment);
+        match &mut self.stage {
+            Stage::Open => {}
+            // The other PEP has forgotten the flow, and the far end has not heard the last word.
+            Stage::Closed(_) if segment.span() > 0 => return Some((Side::Wan, self.last_word())),
+            Stage::Closed(_) => return None,
+            Stage::Reset(_, reset) => return reset.on_segment(Side::Wan, segment),
         }
         if segment.flags.has(Flags::SYN | Flags::RST) || !segment.flags.has(Flags::ACK) {
             return None;
@@ -191,6 +195,16 @@ impl Relay {
             let _ = place > 0 && self.sender.push(place, blob);
         }
         None
+    }
+
+    /// Acknowledgement of all that the far end has sent, in the LAN end's name.
+    fn last_word(&self) -> Segment {
+        Segment {
+            number: self.near.number(self.receiver.next()),
+            acknowledgement: self.far.number(self.sender.acknowledged()),
+            flags: Flags::ACK,
+            ..Segment::default()
+        }
     }
 
     /// Says whether the stream may be read.

@@ -109,6 +109,8 @@ fn seeds(range: std::ops::Range<u64>) {
         let clean = report.states == [State::Open; 2];
         let calm = matches!(setting.harm, Harm::None | Harm::NoLink) && !told;
         assert!(clean || !calm, "seed {seed}: {report:?} {setting:#?}");
+        let gave_up = report.states.contains(&State::TimedOut);
+        assert!(!gave_up, "seed {seed}: {report:?} {setting:#?}");
         let harm = match setting.harm {
             Harm::Restart(pep, _) => format!("restart {pep}"),
             Harm::LinkDies(_) => "link dies".to_owned(),

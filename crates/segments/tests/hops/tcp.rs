@@ -297,6 +297,13 @@ impl Tcp {
     }
 
     fn refuse(&mut self, segment: &Segment) {
+        if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::ACK) {
+            self.out.push(Segment {
+                acknowledgement: segment.number.wrapping_add(1),
+                flags: Flags::RST | Flags::ACK,
+                ..Segment::default()
+            });
+        }
         if segment.flags.has(Flags::ACK) && !segment.flags.has(Flags::RST) {
             self.out.push(Segment {
                 number: segment.acknowledgement,
