@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
+use crate::fault::PeerFault;
 use crate::handshake::{Handshake, notice};
-use crate::relay::{IDLE, PeerFault, Relay};
+use crate::relay::{IDLE, Relay};
 use crate::reset::{Reset, Side};
 use crate::segment::{Flags, Segment};
 use crate::wire::{Cause, Endpoint, Form, Message, Opening, Parser, Scope};

@@ -14,6 +14,7 @@
 //! relayed by an earlier process, which are reset too.
 
 mod congestion;
+mod fault;
 mod flow;
 mod handshake;
 mod receiver;
@@ -24,10 +25,13 @@ mod segment;
 mod sender;
 mod table;
 mod wire;
+mod words;
 
+pub use fault::PeerFault;
 pub use flow::FlowName;
-pub use relay::PeerFault;
+
 pub use reset::Side;
 pub use segment::{Blob, Flags, Segment, SynOptions};
-pub use table::{Bounds, Counts, Event, FlowId, Table, Verdict};
+pub use table::Table;
 pub use wire::{Cause, Endpoint, Form, Message, Opening, Parser, Scope, WireFault};
+pub use words::{Bounds, Counts, Event, FlowId, Verdict};

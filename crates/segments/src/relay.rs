@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use thiserror::Error;
 
+use crate::fault::PeerFault;
 use crate::handshake::{Handshake, notice};
 use crate::receiver::Receiver;
 use crate::reset::{Notice, Reset, Side};
 use crate::segment::{Blob, Flags, Numbers, Segment};
 use crate::sender::{Heard, Outgoing, Sender};
-use crate::wire::{Cause, Message, Parser, WireFault};
+use crate::wire::{Cause, Message, Parser};
 
 /// Time after which a connection without a segment is reset: two hours and four minutes, as for NATs
 /// (RFC 5382 §5).
@@ -23,25 +23,6 @@ const LINGER: Duration = Duration::from_secs(240);
 /// Least time between two answers to empty segments that are out of place, so that two ends which
 /// disagree do not answer each other for ever.
 const BETWEEN_ANSWERS: Duration = Duration::from_millis(100);
-
-/// Fault of the other PEP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum PeerFault {
-    /// The stream holds what is no message.
-    #[error("{0}")]
-    Wire(#[from] WireFault),
-    /// Bytes between two blobs are missing.
-    #[error("a blob with sequence number {number} follows bytes up to {tail}, or an end there")]
-    Gap {
-        /// Number of the blob's first byte.
-        number: u32,
-        /// Number that was due.
-        tail: u32,
-    },
-    /// OPEN on a stream of an open flow.
-    #[error("OPEN names another flow than the stream's")]
-    Open,
-}
 
 /// Stage of a relay.
 #[derive(Debug)]

@@ -159,7 +159,8 @@ impl Sender {
     /// without a shift of what the LAN end expects. Elsewhere are guesses, and an end's old words.
     pub(crate) fn is_near(&self, place: u64) -> bool {
         const REACH: u64 = 1 << 17;
-        (self.acknowledged.saturating_sub(REACH)..=self.edge.max(self.tail) + REACH).contains(&place)
+        (self.acknowledged.saturating_sub(REACH)..=self.edge.max(self.tail) + REACH)
+            .contains(&place)
     }
 
     /// End of what has left.

@@ -11,65 +11,18 @@
 //! The PEP beside the responder begins, with the SYN-ACK, so its OPEN costs no round trip. Until both
 //! agree all segments pass untouched: a PEP that is alone, or has no room, does no harm.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Instant;
 
 use bytes::BytesMut;
 
+use crate::fault::PeerFault;
 use crate::flow::{Flow, FlowName, Step, is_first};
-use crate::relay::{PeerFault, Relay};
+use crate::relay::Relay;
 use crate::reset::Side;
 use crate::segment::{Flags, Segment};
 use crate::wire::{Cause, Form, Opening, Parser};
-
-/// Bounds of a table.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// Flows that are known, relayed or not; of more, those that have been silent for longest and
-    /// are not relayed are forgotten.
-    pub known: usize,
-    /// Flows that are relayed; more pass untouched.
-    pub relayed: usize,
-    /// Memory of one direction of a relayed flow, in bytes; a blob more may be held.
-    pub room: usize,
-}
-
-/// Flow of one table; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FlowId(u64);
-
-/// Fate of a segment that has come.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Goes on as it came.
-    Forward,
-    /// Goes no further: the flow has it.
-    Taken,
-}
-
-/// Word of the table to the shell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A stream to the other PEP is wanted, for this flow.
-    Offer(FlowId),
-    /// The flow may have segments or messages.
-    Service(FlowId),
-    /// The flow is forgotten.
-    Gone(FlowId),
-}
-
-/// Numbers of flows since the start, by their fate.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Relayed.
-    pub relayed: u64,
-    /// Refused to, or by, the other PEP, by cause.
-    pub refused: BTreeMap<Cause, u64>,
-    /// Relayed, then reset, by cause.
-    pub reset: BTreeMap<Cause, u64>,
-    /// Segments of unknown flows that were answered with a reset.
-    pub strays: u64,
-}
+use crate::words::{Bounds, Counts, Event, FlowId, Verdict};
 
 /// Flow, and what the table notes about it.
 #[derive(Debug)]

@@ -6,48 +6,15 @@ use std::collections::BTreeMap;
 use bentpipe_segments::{Flags, Segment, SynOptions};
 use bytes::Bytes;
 
-/// Microseconds of virtual time.
-pub(crate) type Micros = u64;
+use super::script::{Micros, Script};
+
+mod receiving;
 
 /// Timeouts in a row after which an end gives up; more than usual, for three hops may lose 15 % each.
 const MOST_TIMEOUTS: u32 = 30;
 
 /// Silence after which an end asks whether the other one is still there.
 const KEEP_ALIVE: Micros = 60_000_000;
-
-/// Application over one end.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Script {
-    /// Bytes that it writes before it closes its direction.
-    pub(crate) total: u64,
-    /// Bytes of one write, and time between two.
-    pub(crate) writes: (u64, Micros),
-    /// Bytes of one read, and time between two.
-    pub(crate) reads: (u64, Micros),
-    /// Receive buffer.
-    pub(crate) room: u64,
-    pub(crate) mss: u16,
-    pub(crate) scale: Option<u8>,
-    /// Writes nothing before the other end has closed its direction.
-    pub(crate) waits: bool,
-    /// Probes a closed window with a byte, as BSD does, instead of an empty segment.
-    pub(crate) byte_probes: bool,
-    /// Number of bytes received at which it resets the connection.
-    pub(crate) aborts: Option<u64>,
-    /// Asks after a minute of silence whether the other end is still there.
-    pub(crate) keeps_alive: bool,
-    /// Salt of its bytes.
-    pub(crate) salt: u64,
-    pub(crate) initial: u32,
-    /// Seals payload in zones.
-    pub(crate) zones: bool,
-}
-
-impl Script {
-    fn byte(&self, index: u64) -> u8 {
-        ((index ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -100,7 +67,9 @@ pub(crate) struct Tcp {
 
 /// Place of `number`, next to `near`.
 fn place(base: u32, number: u32, near: u64) -> u64 {
-    let distance = number.wrapping_sub(base.wrapping_add(near as u32)).cast_signed();
+    let distance = number
+        .wrapping_sub(base.wrapping_add(near as u32))
+        .cast_signed();
     near.saturating_add_signed(distance.into())
 }
 
@@ -109,7 +78,11 @@ impl Tcp {
         let mut own = Self {
             script,
             other,
-            state: if active { State::SynSent } else { State::Listen },
+            state: if active {
+                State::SynSent
+            } else {
+                State::Listen
+            },
             written: 0,
             una: 0,
             nxt: 0,
@@ -189,7 +162,11 @@ impl Tcp {
     fn send_syn(&mut self, now: Micros) {
         let answer = self.state == State::SynReceived;
         let syn = Segment {
-            flags: if answer { Flags::SYN | Flags::ACK } else { Flags::SYN },
+            flags: if answer {
+                Flags::SYN | Flags::ACK
+            } else {
+                Flags::SYN
+            },
             window: self.script.room.min(65_535) as u16,
             options: SynOptions {
                 largest: Some(self.script.mss),
@@ -244,7 +221,9 @@ impl Tcp {
     }
 
     fn timeout(&self) -> Micros {
-        let base = self.smoothed.map_or(1_000_000, |(s, v)| (s + (4 * v).max(10_000)).max(200_000));
+        let base = self
+            .smoothed
+            .map_or(1_000_000, |(s, v)| (s + (4 * v).max(10_000)).max(200_000));
         (base << self.backoff.min(10)).min(60_000_000)
     }
 
@@ -345,42 +324,6 @@ impl Tcp {
         self.read_at = now + self.script.reads.1;
     }
 
-    fn on_words(&mut self, now: Micros, segment: &Segment) {
-        let at = place(self.peer, segment.number, self.rcv);
-        let end = at + segment.span();
-        let fits = at < self.told && end > self.rcv;
-        let acceptable = at == self.rcv || fits || end == at && (self.rcv..self.told).contains(&at);
-        if segment.flags.has(Flags::RST) {
-            if at == self.rcv {
-                self.state = State::Reset;
-                self.due = None;
-            } else if acceptable {
-                self.ack();
-            }
-            return;
-        }
-        if !acceptable || segment.flags.has(Flags::SYN) {
-            self.ack();
-            return;
-        }
-        let acknowledged = place(self.script.initial, segment.acknowledgement, self.una);
-        if acknowledged > self.max {
-            self.ack();
-            return;
-        }
-        if self.state == State::SynReceived {
-            if acknowledged == 0 {
-                return;
-            }
-            self.open(now);
-        }
-        self.on_ack(now, at, acknowledged, segment);
-        if segment.span() > 0 {
-            self.take(at, segment);
-            self.ack();
-        }
-    }
-
     fn on_ack(&mut self, now: Micros, at: u64, acknowledged: u64, segment: &Segment) {
         let mss = u64::from(self.script.mss);
         if acknowledged < self.una {
@@ -425,62 +368,17 @@ impl Tcp {
         self.duplicates = 0;
         if !self.repairing {
             let slow = self.cwnd < self.ssthresh;
-            self.cwnd += if slow { bytes.min(2 * mss) } else { mss * bytes.min(mss) / self.cwnd + 1 };
+            self.cwnd += if slow {
+                bytes.min(2 * mss)
+            } else {
+                mss * bytes.min(mss) / self.cwnd + 1
+            };
         } else if acknowledged >= self.recover {
             (self.repairing, self.cwnd) = (false, self.ssthresh);
         } else {
             (self.resend, self.cwnd) = (true, self.cwnd.saturating_sub(bytes).max(mss) + mss);
         }
         self.due = (self.nxt > self.una).then(|| now + self.timeout());
-    }
-
-    /// Takes payload within the window; every byte must be the one that the other end wrote.
-    fn take(&mut self, at: u64, segment: &Segment) {
-        let length = u64::from(segment.length);
-        let fin = segment.flags.has(Flags::FIN);
-        let mut payload = &segment.zone[..];
-        if self.other.zones {
-            assert_eq!(payload.len() as u64, length + 20, "a zone was cut or merged");
-            assert_eq!(payload[..4], (at as u32).to_be_bytes(), "a zone has moved");
-            assert_eq!(payload[payload.len() - 1], u8::from(fin));
-            payload = &payload[4..payload.len() - 16];
-        }
-        assert_eq!(payload.len() as u64, length);
-        for (index, byte) in payload.iter().enumerate() {
-            assert_eq!(*byte, self.other.byte(at - 1 + index as u64), "a byte was changed");
-        }
-        let (from, end) = (at.max(self.rcv), (at + length).min(self.told));
-        if fin && at + length <= self.told {
-            assert_eq!(at + length, 1 + self.other.total, "the end has moved");
-            self.fin = Some(at + length);
-        }
-        if from < end {
-            let reached = self.early.entry(from).or_default();
-            *reached = end.max(*reached);
-        }
-        let before = self.rcv;
-        while let Some((&start, &end)) = self.early.first_key_value()
-            && start <= self.rcv
-        {
-            self.early.remove(&start);
-            self.rcv = self.rcv.max(end);
-        }
-        self.unread += self.rcv - before;
-        if self.fin == Some(self.rcv) {
-            self.rcv += 1;
-        }
-        self.raise();
-    }
-
-    fn raise(&mut self) -> bool {
-        let edge = self.rcv + (self.script.room.saturating_sub(self.unread));
-        let worth = u64::from(self.script.mss).min(self.script.room / 2);
-        let rises = edge >= self.told + worth;
-        if rises {
-            self.told = edge;
-        }
-        self.told = self.told.max(self.rcv);
-        rises
     }
 
     fn may_write(&self) -> bool {
