@@ -410,6 +410,3 @@ impl Relay {
         self.receiver.memory() + self.sender.memory()
     }
 }
-
-#[cfg(test)]
-mod tests;
