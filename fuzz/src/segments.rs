@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bentpipe_segments::{
-    Bounds, Cause, Event, Flags, FlowId, FlowName, Form, Message, Opening, Parser, Segment, Side,
-    SynOptions, Table,
+    Bounds, Cause, Event, Flags, FlowId, FlowName, Form, Headers, Message, Opening, Parser,
+    Segment, Side, SynOptions, Table,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -40,10 +40,27 @@ pub fn relay(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else {
         return;
     };
-    match first % 4 {
+    match first % 5 {
         0 => stream(rest),
         1 => hostile_stream(rest),
+        4 => headers(rest),
         kind => Two::new().run(&mut Choices(rest), kind == 3),
+    }
+}
+
+/// Headers that are read can be written again, but for options.
+fn headers(data: &[u8]) {
+    let Some(mut headers) = Headers::read(data) else {
+        return;
+    };
+    assert!(headers.length <= data.len());
+    headers.segment.options = SynOptions::default();
+    let mut out = BytesMut::new();
+    let (source, destination) = (headers.source, headers.destination);
+    if Headers::write(source, destination, &headers.segment, &mut out) {
+        let again = Headers::read(&out).expect("just written");
+        let length = out.len();
+        assert_eq!(again, Headers { length, ..headers });
     }
 }
 
@@ -429,7 +446,20 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .into_iter()
         .chain((0..16).flat_map(|round| turn(round % 2)))
         .collect();
+    let mut packet = BytesMut::from(&[4][..]);
+    let (from, to) = (name(0).lan, name(0).wan);
+    assert!(Headers::write(
+        from,
+        to,
+        &segment(0, 1, 1, Flags::SYN | Flags::ACK),
+        &mut packet
+    ));
+    // A SYN-ACK with an MSS, in 24 bytes of TCP.
+    packet[4] += 4;
+    packet[33] = 0x60;
+    packet.extend_from_slice(&[2, 4, 5, 0xb4]);
     vec![
+        packet.to_vec(),
         zoned.to_vec(),
         whole.to_vec(),
         messages.to_vec(),

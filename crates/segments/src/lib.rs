@@ -17,6 +17,7 @@ mod congestion;
 mod fault;
 mod flow;
 mod handshake;
+mod header;
 mod receiver;
 mod relay;
 mod reset;
@@ -29,6 +30,7 @@ mod words;
 
 pub use fault::PeerFault;
 pub use flow::FlowName;
+pub use header::Headers;
 
 pub use reset::Side;
 pub use segment::{Blob, Flags, Segment, SynOptions};

@@ -286,3 +286,37 @@ fn unknown_flows_of_an_earlier_process_are_reset() {
     assert_eq!(rsts, [(Side::Lan, 100), (Side::Wan, 500)]);
     assert_eq!(pep.table.counts().strays, 1);
 }
+
+#[test]
+fn nobody_but_the_other_pep_confirms_a_fin() {
+    let mut pep = Pep::new(false);
+    let events = pep.shake(1000, SynOptions::default());
+    let Event::Offer(id) = events[0] else {
+        panic!("{events:?}");
+    };
+    let fin = Segment {
+        flags: Flags::ACK | Flags::FIN,
+        ..data(500)
+    };
+    assert_eq!(
+        pep.give(1000, false, &fin),
+        Verdict::Forward,
+        "before the relay"
+    );
+    let mut out = BytesMut::new();
+    pep.table.poll_stream(pep.now, id, &mut out, 1000);
+    let taken = pep.table.on_stream(pep.now, id, &mut &out[..]);
+    taken.expect("the same OPEN is the answer");
+    // An acknowledgement of the bytes that passed is believed, one of the FIN is not.
+    for (passed, acknowledged) in [(505, 505), (506, 505)] {
+        pep.give(1000, true, &segment(100, passed, Flags::ACK));
+        pep.give(1000, false, &fin);
+        let (_, ack) = pep.segments(id).pop().expect("an answer");
+        assert_eq!(ack.acknowledgement, acknowledged, "{passed}");
+    }
+    let mut acked = BytesMut::new();
+    Message::FinAcked.encode(&mut acked);
+    let taken = pep.table.on_stream(pep.now, id, &mut &acked[..]);
+    taken.expect("a message");
+    assert_eq!(pep.segments(id)[0].1.acknowledgement, 506);
+}
