@@ -20,6 +20,10 @@ pub(crate) const IDLE: Duration = Duration::from_secs(7440);
 /// end was last heard: four of its longest timeouts.
 const LINGER: Duration = Duration::from_secs(240);
 
+/// Bytes beyond the window at which the words of an end still count: it may have probed a closed
+/// window with a segment, and numbers all that it says after that.
+const PROBED: u64 = 65_535;
+
 /// Least time between two answers to empty segments that are out of place, so that two ends which
 /// disagree do not answer each other for ever.
 const BETWEEN_ANSWERS: Duration = Duration::from_millis(100);
@@ -128,7 +132,7 @@ impl Relay {
                 place,
                 pure: blob.is_none(),
             };
-            place <= self.receiver.edge() && self.sender.on_heard(now, heard)
+            place <= self.receiver.edge() + PROBED && self.sender.on_heard(now, heard)
         });
         if self.sender.is_done() {
             self.outbox.fin_acked.get_or_insert(false);
