@@ -28,9 +28,9 @@ const PROBED: u64 = 65_535;
 /// disagree do not answer each other for ever.
 const BETWEEN_ANSWERS: Duration = Duration::from_millis(100);
 
-/// Stage of a relay.
+/// Phase of a relay.
 #[derive(Debug)]
-enum Stage {
+enum Phase {
     Open,
     /// Both directions have ended; the end was heard at this time.
     Closed(Instant),
@@ -57,7 +57,7 @@ pub(crate) struct Relay {
     sender: Sender,
     parser: Parser,
     outbox: Outbox,
-    stage: Stage,
+    phase: Phase,
     /// When something last came from the LAN or the stream.
     heard: Instant,
     /// When an empty segment out of place was last answered.
@@ -82,7 +82,7 @@ impl Relay {
             sender: Sender::new(shaken.reception(), room),
             parser,
             outbox: Outbox::default(),
-            stage: Stage::Open,
+            phase: Phase::Open,
             heard: now,
             answered: None,
         })
@@ -90,12 +90,12 @@ impl Relay {
 
     /// Takes a segment of the LAN end.
     pub(crate) fn on_lan(&mut self, now: Instant, segment: &Segment) -> Option<(Side, Segment)> {
-        if let Stage::Reset(_, reset) = &mut self.stage {
+        if let Phase::Reset(_, reset) = &mut self.phase {
             return reset.on_segment(Side::Lan, segment);
         }
         let place = self.near.offset(segment.number, self.receiver.next())?;
         self.heard = now;
-        if let Stage::Closed(at) = &mut self.stage {
+        if let Phase::Closed(at) = &mut self.phase {
             *at = now;
         }
         if segment.flags.has(Flags::RST) {
@@ -156,12 +156,12 @@ impl Relay {
 
     /// Takes a segment of the far end that the other PEP let pass before its relay began.
     pub(crate) fn on_wan(&mut self, segment: &Segment) -> Option<(Side, Segment)> {
-        match &mut self.stage {
-            Stage::Open => {}
+        match &mut self.phase {
+            Phase::Open => {}
             // The other PEP has forgotten the flow, and the far end has not heard the last word.
-            Stage::Closed(_) if segment.span() > 0 => return Some((Side::Wan, self.last_word())),
-            Stage::Closed(_) => return None,
-            Stage::Reset(_, reset) => return reset.on_segment(Side::Wan, segment),
+            Phase::Closed(_) if segment.span() > 0 => return Some((Side::Wan, self.last_word())),
+            Phase::Closed(_) => return None,
+            Phase::Reset(_, reset) => return reset.on_segment(Side::Wan, segment),
         }
         if segment.flags.has(Flags::SYN | Flags::RST) || !segment.flags.has(Flags::ACK) {
             return None;
@@ -194,7 +194,7 @@ impl Relay {
 
     /// Says whether the stream may be read.
     pub(crate) fn has_room(&self) -> bool {
-        self.sender.has_room() || !matches!(self.stage, Stage::Open)
+        self.sender.has_room() || !matches!(self.phase, Phase::Open)
     }
 
     /// Takes bytes of the stream from `input`, as many as there is room for.
@@ -204,7 +204,7 @@ impl Relay {
     pub(crate) fn on_stream(&mut self, now: Instant, input: &mut &[u8]) -> Result<(), PeerFault> {
         self.heard = now;
         while self.has_room() {
-            if matches!(self.stage, Stage::Reset(..)) {
+            if matches!(self.phase, Phase::Reset(..)) {
                 *input = &[];
                 return Ok(());
             }
@@ -279,7 +279,7 @@ impl Relay {
 
     /// The next segment that is to leave towards the LAN end.
     pub(crate) fn poll_segment(&mut self, now: Instant) -> Option<Segment> {
-        if matches!(self.stage, Stage::Reset(..)) {
+        if matches!(self.phase, Phase::Reset(..)) {
             return None;
         }
         let segment = match self.sender.poll(now) {
@@ -332,7 +332,7 @@ impl Relay {
 
     /// Gives an open flow up, and tells the ends that `notices` name.
     fn abort(&mut self, now: Instant, cause: Cause, notices: Vec<Notice>) {
-        if !matches!(self.stage, Stage::Open) {
+        if !matches!(self.phase, Phase::Open) {
             return;
         }
         self.receiver.discard();
@@ -342,32 +342,32 @@ impl Relay {
             fin_acked: None,
             reset: tells.then_some(cause),
         };
-        self.stage = Stage::Reset(cause, Reset::new(now, notices));
+        self.phase = Phase::Reset(cause, Reset::new(now, notices));
     }
 
     /// Notes that both directions have ended.
     fn settle(&mut self, now: Instant) {
         let done = self.receiver.is_done() && self.outbox.fin_acked == Some(true);
-        if done && matches!(self.stage, Stage::Open) {
-            self.stage = Stage::Closed(now);
+        if done && matches!(self.phase, Phase::Open) {
+            self.phase = Phase::Closed(now);
         }
     }
 
     /// When [`Self::handle_timeout`] is to be called.
     pub(crate) fn poll_timeout(&self) -> Instant {
-        match &self.stage {
-            Stage::Open => {
+        match &self.phase {
+            Phase::Open => {
                 let idle = self.heard + IDLE;
                 self.sender.poll_timeout().map_or(idle, |due| due.min(idle))
             }
-            Stage::Closed(at) => *at + LINGER,
-            Stage::Reset(_, reset) => reset.poll_timeout(),
+            Phase::Closed(at) => *at + LINGER,
+            Phase::Reset(_, reset) => reset.poll_timeout(),
         }
     }
 
     /// Acts on timers that have run out; yields segments of a reset.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<(Side, Segment)> {
-        if matches!(self.stage, Stage::Open) {
+        if matches!(self.phase, Phase::Open) {
             self.sender.handle_timeout(now);
             if self.sender.is_given_up() {
                 self.abort(now, Cause::Silent, vec![self.notice(Side::Lan)]);
@@ -375,25 +375,25 @@ impl Relay {
                 self.abort(now, Cause::Idle, self.both());
             }
         }
-        match &mut self.stage {
-            Stage::Reset(_, reset) => reset.handle_timeout(now),
+        match &mut self.phase {
+            Phase::Reset(_, reset) => reset.handle_timeout(now),
             _ => Vec::new(),
         }
     }
 
     /// Says whether the flow may be forgotten.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
-        match &self.stage {
-            Stage::Open => false,
-            Stage::Closed(at) => now >= *at + LINGER,
-            Stage::Reset(_, reset) => reset.is_over(now),
+        match &self.phase {
+            Phase::Open => false,
+            Phase::Closed(at) => now >= *at + LINGER,
+            Phase::Reset(_, reset) => reset.is_over(now),
         }
     }
 
     /// Reason of the reset, if the flow has been reset.
     pub(crate) fn reset_by(&self) -> Option<Cause> {
-        match &self.stage {
-            Stage::Reset(cause, _) => Some(*cause),
+        match &self.phase {
+            Phase::Reset(cause, _) => Some(*cause),
             _ => None,
         }
     }
@@ -401,7 +401,7 @@ impl Relay {
     /// Says whether a new connection may take the place of this one: both directions have ended, or
     /// it was reset.
     pub(crate) fn is_ended(&self) -> bool {
-        !matches!(self.stage, Stage::Open)
+        !matches!(self.phase, Phase::Open)
     }
 
     /// Says whether the last message has left, so that the stream may be ended.
