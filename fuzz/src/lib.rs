@@ -19,6 +19,7 @@ mod paths;
 mod plot;
 mod proxy;
 mod scenario;
+mod segments;
 mod sle;
 mod stream;
 mod tunnel;
@@ -197,6 +198,11 @@ pub const TARGETS: &[Target] = &[
         name: "scenario",
         run: scenario::scenario,
         seeds: scenario::seeds,
+    },
+    Target {
+        name: "segment_relay",
+        run: segments::relay,
+        seeds: segments::seeds,
     },
     Target {
         name: "sle_record",

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Every crate of the workspace, the others that it may use, and those that its tests may use besides. `bentpipe-testbed` is
 /// in no middle column, so that nothing of it ships.
-const ARROWS: [(&str, &[&str], &[&str]); 16] = [
+const ARROWS: [(&str, &[&str], &[&str]); 17] = [
     (
         "bentpipe",
         &["bentpipe-emulator", "bentpipe-lab", "bentpipe-pep"],
@@ -67,6 +67,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 16] = [
     ("bentpipe-plot", &[], &[]),
     ("bentpipe-proto", &["bentpipe-aqm", "bentpipe-units"], &[]),
     ("bentpipe-sealed", &["bentpipe-proto"], &[]),
+    ("bentpipe-segments", &[], &[]),
     ("bentpipe-sys", &[], &[]),
     (
         "bentpipe-testbed",
@@ -92,12 +93,13 @@ const ARROWS: [(&str, &[&str], &[&str]); 16] = [
 ];
 
 /// Crates without clock, environment, runtime, threads or sockets: `now` and a seeded generator are arguments.
-const PURE: [&str; 8] = [
+const PURE: [&str; 9] = [
     "bentpipe-aqm",
     "bentpipe-congestion",
     "bentpipe-link",
     "bentpipe-proto",
     "bentpipe-sealed",
+    "bentpipe-segments",
     "bentpipe-tunnel",
     "bentpipe-units",
     "bentpipe-web",
