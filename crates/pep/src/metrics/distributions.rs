@@ -192,6 +192,7 @@ mod tests {
             listen_sle: Vec::new(),
             families: None,
             sle: None,
+            tls: None,
             clients: names.iter().map(client).collect(),
         };
         StatusReport::new(PathBuf::from("x.toml"), 1, side)

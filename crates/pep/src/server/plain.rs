@@ -270,6 +270,7 @@ impl SplitServer {
             listen_sle: Vec::new(),
             families: None,
             sle: None,
+            tls: None,
             clients: clients.iter().map(status).collect(),
         };
         StatusReport {

@@ -17,7 +17,7 @@ use super::command::Command;
 use super::families::{self, DefaultRoutes, Reached};
 use super::packets::Network;
 use super::sle::{FreshFlow, SealedTunnels};
-use super::tls::Inboxes;
+use super::tls::{Inboxes, TlsDoor};
 use super::web::trust;
 use super::worker::{Arrivals, Shared, Worker};
 use crate::config::{Client, ServerConfig};
@@ -153,6 +153,7 @@ impl Pool {
         clients: &Clients,
         paths: &PathMemory,
         network: &Network,
+        door: Option<&TlsDoor>,
     ) -> Result<(), RunError> {
         let started = process::now();
         let Orders {
@@ -173,7 +174,14 @@ impl Pool {
         let snapshot = || StatusReport {
             all_tunnels_memory: Some(Memory::of(&memory)),
             kernel: repairs.as_ref().map(|it| it.report()).unwrap_or_default(),
-            ..report(config, started, families.get(), &reports, sealed.as_deref())
+            ..report(
+                config,
+                started,
+                families.get(),
+                &reports,
+                sealed.as_deref(),
+                door,
+            )
         };
         let listening = process::join(&config.listening.addresses);
         tracing::info!(
@@ -311,6 +319,7 @@ fn report(
     families: Families,
     reports: &[Reports],
     sealed: Option<&SealedTunnels>,
+    door: Option<&TlsDoor>,
 ) -> StatusReport {
     let sessions = reports
         .iter()
@@ -330,6 +339,7 @@ fn report(
                 listen_sle: sle.map(|sle| sle.addresses.to_vec()).unwrap_or_default(),
                 families: Some(families.into()),
                 sle: sealed.map(|sealed| Box::new(sealed.report())),
+                tls: door.map(|door| Box::new(door.report())),
                 clients: sessions,
             },
         )

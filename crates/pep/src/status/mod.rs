@@ -22,6 +22,7 @@ mod screen;
 mod sle;
 mod socket;
 mod text;
+mod tls_entrance;
 mod tunnel;
 mod web;
 
@@ -51,6 +52,7 @@ pub use sle::{Sle, SleRefused};
 #[cfg(target_os = "linux")]
 pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
+pub use tls_entrance::{TlsEntrance, TlsRefused};
 pub use tunnel::{
     Acks, ClassSource, Families, LinkClass, Receiving, Repairs, Sending, Tunnel, TunnelState,
     WireKind,
@@ -159,6 +161,9 @@ pub enum Side {
         /// Flows of all clients that are sealed beside their tunnels, if it takes some.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sle: Option<Box<Sle>>,
+        /// Connections to the TCP addresses that take TLS, if there are some.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tls: Option<Box<TlsEntrance>>,
         /// The clients that are connected.
         clients: Vec<ClientStatus>,
     },

@@ -174,6 +174,7 @@ fn server_report() -> StatusReport {
                 ipv6: false,
             }),
             sle: None,
+            tls: None,
             clients,
         },
     )

@@ -48,6 +48,7 @@ impl Display for StatusReport {
                 listen_sle,
                 families,
                 sle,
+                tls,
                 clients,
             } => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
@@ -64,6 +65,9 @@ impl Display for StatusReport {
                 }
                 if let Some(sle) = sle.as_ref().filter(|sle| !sle.is_idle()) {
                     line(f, "sealed", &sle.to_string())?;
+                }
+                if let Some(tls) = tls.as_ref().filter(|tls| !tls.is_idle()) {
+                    line(f, "by TLS", &tls.to_string())?;
                 }
                 for client in clients {
                     writeln!(f)?;
