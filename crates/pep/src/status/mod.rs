@@ -57,7 +57,7 @@ pub use tunnel::{
     Acks, ClassSource, Families, LinkClass, Receiving, Repairs, Sending, Tunnel, TunnelState,
     WireKind,
 };
-pub use web::PagesAhead;
+pub use web::{ObjectsFailed, PagesAhead};
 
 use crate::config::{Role, Transport};
 use bentpipe_tunnel::engine::Ledger;
