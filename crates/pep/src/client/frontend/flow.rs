@@ -130,7 +130,7 @@ async fn browse(carrier: &Carrier, intake: Intake) -> Result<Intake, Outcome> {
         Meeting::Over(outcome) => return Err(outcome),
         Meeting::Untouched(socket, destination, first) => (socket, destination, first),
         Meeting::Multiplexed(browser) => {
-            return Err(pages.serve_multiplexed(session.clone(), browser).await);
+            return Err(browser.serve(pages, session.clone()).await);
         }
         Meeting::Browser(mut browser) => {
             if let Ending::Over(outcome) = pages.serve(&**session, &mut browser).await {

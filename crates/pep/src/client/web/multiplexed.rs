@@ -102,34 +102,32 @@ impl Multiplexed {
             name,
         }
     }
-}
 
-impl Pages {
-    /// Answers a browser's requests until its connection is over.
-    pub(crate) async fn serve_multiplexed<R: PageRoad + 'static>(
-        self: &Rc<Self>,
+    /// Answers the browser's requests until its connection is over.
+    pub(crate) async fn serve<R: PageRoad + 'static>(
+        self,
+        pages: &Rc<Pages>,
         road: Rc<R>,
-        browser: Multiplexed,
     ) -> Outcome {
         let requests = Rc::new(Requests {
-            pages: self.clone(),
+            pages: pages.clone(),
             road,
-            destination: browser.destination,
-            source: browser.source,
-            name: browser.name,
+            destination: self.destination,
+            source: self.source,
+            name: self.name,
             count: Cell::new(0),
             places: Arc::new(Semaphore::new(MAX_STREAMS as usize)),
         });
         let answering = requests.clone();
         let service = service_fn(move |request| answering.clone().answer(request));
         // An end without close_notify says as much as a reset, and hyper has the socket from here on.
-        browser.tls.close_in_order();
+        self.tls.close_in_order();
         let mut connection = pin!(
             http2::Builder::new(OnThisThread)
                 .max_concurrent_streams(MAX_STREAMS)
                 .max_header_list_size(MAX_FIELDS)
                 .max_send_buf_size(SEND_BUFFER)
-                .serve_connection(TokioIo::new(browser.tls), service)
+                .serve_connection(TokioIo::new(self.tls), service)
         );
         loop {
             let before = requests.count.get();
