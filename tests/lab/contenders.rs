@@ -65,6 +65,8 @@ fn everybody_carries_a_file_whole() -> Result<()> {
         "bentpipe-tls",
         "bentpipe-pep-a",
         "bentpipe-sle",
+        "prefetch",
+        "trusted",
         "sle@hosts",
         "sle@hosts+accelerator",
         "sle@hosts+split",

@@ -41,10 +41,16 @@ pub enum Asked {
 /// Objects, counted since the client started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
+    /// Pages of which an object was promised.
+    pub pages: u64,
     /// Promised.
     pub promised: u64,
     /// Answered a browser.
     pub used: u64,
+    /// Bytes of those that answered a browser.
+    pub used_bytes: u64,
+    /// Bytes that came and answered nobody.
+    pub wasted_bytes: u64,
     /// Not used, because the request was another than was assumed, or the answer is for nobody else.
     pub unequal: u64,
     /// Not asked for within [`LIFE`].
@@ -145,8 +151,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
             return;
         };
         for place in ended.coming.into_values() {
-            self.figures.failed += 1;
-            self.drop_object(&place);
+            self.drop_failed(&place);
         }
     }
 
@@ -171,11 +176,13 @@ impl<K: Clone + Eq + Hash> Store<K> {
         match object.whole.filter(|_| answers) {
             Some((_, close)) => {
                 self.figures.used += 1;
+                self.figures.used_bytes += object.size;
                 let bytes = object.bytes;
                 Asked::Ready(Answer { bytes, close })
             }
             None => {
                 self.figures.unequal += 1;
+                self.figures.wasted_bytes += object.size;
                 Asked::Absent
             }
         }
@@ -192,6 +199,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
             let stale = stale(object);
             if stale {
                 figures.expired += 1;
+                figures.wasted_bytes += object.size;
                 *bytes -= object.size;
             }
             !stale
@@ -219,6 +227,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
         let Some(assumed) = assumed.filter(|_| id > page.last && id <= MAX_OBJECTS) else {
             return false;
         };
+        self.figures.pages += u64::from(page.last == 0);
         page.last = id;
         self.figures.promised += 1;
         let place = (page.owner.clone(), assumed.target().to_owned());
@@ -243,10 +252,12 @@ impl<K: Clone + Eq + Hash> Store<K> {
         let Some(page) = self.pages.get_mut(&page_id) else {
             return;
         };
+        let length = bytes.len() as u64;
         let Some(place) = page.coming.get(&id) else {
+            // Nobody is given it: another page promised it first, or it has failed.
+            self.figures.wasted_bytes += length;
             return;
         };
-        let length = bytes.len() as u64;
         page.bytes += length;
         let object = self
             .objects
@@ -279,8 +290,15 @@ impl<K: Clone + Eq + Hash> Store<K> {
     fn fail(&mut self, page_id: PageId, id: u64) {
         let page = self.pages.get_mut(&page_id);
         if let Some(place) = page.and_then(|page| page.coming.remove(&id)) {
-            self.figures.failed += 1;
-            self.drop_object(&place);
+            self.drop_failed(&place);
+        }
+    }
+
+    /// Drops an object that does not come whole.
+    fn drop_failed(&mut self, place: &Place<K>) {
+        self.figures.failed += 1;
+        if let Some(object) = self.drop_object(place) {
+            self.figures.wasted_bytes += object.size;
         }
     }
 

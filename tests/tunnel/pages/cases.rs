@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -124,10 +125,19 @@ pub(super) const BOTH: [Over; 2] = [Over::Clear, Over::Trusted];
 
 /// A figure of the client's `status` about pages.
 pub(super) fn figure(site: &Site, name: &str) -> Result<u64> {
+    let status = status(&site.client_home().join("client.sock"))?;
+    Ok(status["web"][name].as_u64().unwrap_or_default())
+}
+
+/// Figures about pages of the only client that its server tells of.
+pub(super) fn served(site: &Site) -> Result<serde_json::Value> {
+    let socket = site.topology.directory().join("server.sock");
+    Ok(status(&socket)?["clients"][0]["web"].clone())
+}
+
+fn status(socket: &Path) -> Result<serde_json::Value> {
     let mut command = std::process::Command::new(BENTPIPE);
     command.args(["status", "--json", "--socket"]);
-    let socket = site.client_home().join("client.sock");
     let output = command.arg(socket).output()?;
-    let status: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    Ok(status["web"][name].as_u64().unwrap_or_default())
+    Ok(serde_json::from_slice(&output.stdout)?)
 }

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -13,6 +14,9 @@ use rustls::ServerConfig;
 
 use super::speech::Speech;
 
+/// Time that objects below `/slow/` take if they are fetched ahead.
+const SLOW: Duration = Duration::from_secs(4);
+
 /// Length of an object, bytes.
 pub(super) const OBJECT: usize = 10_000;
 
@@ -20,6 +24,17 @@ pub(super) const OBJECT: usize = 10_000;
 pub(super) struct Origin {
     pub(super) address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
+    counts: Arc<Counts>,
+}
+
+/// Counts of what goes on at one time.
+#[derive(Default)]
+struct Counts {
+    /// Connections that are open.
+    open: AtomicUsize,
+    /// Objects that are fetched ahead, and the most of them at one time.
+    ahead: AtomicUsize,
+    most_ahead: AtomicUsize,
 }
 
 impl Origin {
@@ -33,19 +48,39 @@ impl Origin {
     ) -> Result<Self> {
         let listener = place.at(|| listen(address))??;
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let seen = asked.clone();
+        let counts = Arc::new(Counts::default());
+        let (seen, counted) = (asked.clone(), counts.clone());
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (seen, tls) = (seen.clone(), tls.clone());
-                thread::spawn(move || converse(stream, tls.as_ref(), trip, &seen));
+                let (seen, tls, counts) = (seen.clone(), tls.clone(), counted.clone());
+                thread::spawn(move || {
+                    counts.open.fetch_add(1, Ordering::Relaxed);
+                    let ended = converse(stream, tls.as_ref(), trip, &seen, &counts);
+                    counts.open.fetch_sub(1, Ordering::Relaxed);
+                    ended
+                });
             }
         });
-        Ok(Self { address, asked })
+        Ok(Self {
+            address,
+            asked,
+            counts,
+        })
     }
 
     /// Heads of the requests so far.
     pub(super) fn asked(&self) -> Vec<String> {
         lock(&self.asked).clone()
+    }
+
+    /// Connections that are open.
+    pub(super) fn open(&self) -> usize {
+        self.counts.open.load(Ordering::Relaxed)
+    }
+
+    /// The most objects that were fetched ahead at one time.
+    pub(super) fn most_ahead(&self) -> usize {
+        self.counts.most_ahead.load(Ordering::Relaxed)
     }
 
     /// How often a path was asked for.
@@ -68,6 +103,7 @@ fn converse(
     tls: Option<&Arc<ServerConfig>>,
     trip: Duration,
     asked: &Mutex<Vec<String>>,
+    counts: &Counts,
 ) -> Result<()> {
     let mut stream = Speech::origin(stream, tls, trip)?;
     let (mut unread, mut buffer) = (Vec::new(), [0; 4096]);
@@ -83,6 +119,9 @@ fn converse(
             unread.drain(..body);
             lock(asked).push(head.clone());
             thread::sleep(trip);
+            if !speaks(&head, &mut stream, counts)? {
+                return Ok(());
+            }
             stream.write_all(&answer(&head))?;
             match target(&head) {
                 "/upgrade" => return echo(stream),
@@ -96,6 +135,25 @@ fn converse(
             read => unread.extend_from_slice(&buffer[..read]),
         }
     }
+}
+
+/// Takes its time where the path says so, and is false where the origin says nothing more, until its client is gone.
+fn speaks(head: &str, stream: &mut Speech, counts: &Counts) -> Result<bool> {
+    let (target, ahead) = (target(head), head.contains("sec-purpose: prefetch"));
+    if ahead && target.starts_with("/slow/") {
+        let now = 1 + counts.ahead.fetch_add(1, Ordering::Relaxed);
+        counts.most_ahead.fetch_max(now, Ordering::Relaxed);
+        thread::sleep(SLOW);
+        counts.ahead.fetch_sub(1, Ordering::Relaxed);
+    }
+    if ahead && target.starts_with("/stall/") {
+        let whole = answer(head);
+        stream.write_all(&whole[..whole.len() / 2])?;
+    } else if target != "/silent" {
+        return Ok(true);
+    }
+    while stream.read(&mut [0; 1]).is_ok_and(|read| read > 0) {}
+    Ok(false)
 }
 
 /// Sends back what comes, and the end when it comes.
@@ -151,7 +209,7 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
             .unwrap_or(0);
         return with("200 OK", html, page(rest, n).as_bytes());
     }
-    if head.contains("\r\nRange: bytes=0-9\r\n") {
+    if field(head, "range") == "range: bytes=0-9" {
         let part = &payload(OBJECT)[..10];
         return with(
             "206 Partial Content",
@@ -159,10 +217,27 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
             part,
         );
     }
-    if head.contains("\r\nIf-None-Match: ") {
+    if !field(head, "if-none-match").is_empty() {
         return b"HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n".to_vec();
     }
+    if let Some(objects) = target.strip_prefix("/names/") {
+        let images: String = objects
+            .split(',')
+            .map(|object| format!("<img src='/{}'>", object.replace('+', "/")))
+            .collect();
+        return with(
+            "200 OK",
+            html,
+            format!("<!doctype html>{images}").as_bytes(),
+        );
+    }
     match target {
+        "/no-store" => with("200 OK", "Cache-Control: no-store\r\n", b"not to be kept"),
+        "/vary-star" => with("200 OK", "Vary: *\r\n", b"varies by everything"),
+        _ if target.starts_with("/language") => {
+            let language = field(head, "accept-language");
+            with("200 OK", "Vary: Accept-Language\r\n", language.as_bytes())
+        }
         "/mixed" => with("200 OK", html, MIXED.as_bytes()),
         "/redirect" => with("302 Found", "Location: /o/elsewhere\r\n", b""),
         "/sets-cookie" => with("200 OK", "Set-Cookie: b=2\r\n", b"cookie"),

@@ -37,7 +37,7 @@ pub(super) fn trust_local(site: &Site) -> Result<Arc<ClientConfig>> {
         .with_protocol_versions(&[&TLS13])?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let deadline = Instant::now() + NOTICES;
     while !site.logs().contains("answers for listed hosts") {
         ensure!(Instant::now() < deadline, "the client does not see its CA");

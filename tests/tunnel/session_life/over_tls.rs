@@ -1,15 +1,23 @@
 //! Everything that the tunnel carries, over TLS, and nothing beside it.
 
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_emulator::topology::LINK_DEVICE;
+use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE};
 use bentpipe_lab::capture::{Capture, Tunnel};
 use bentpipe_testbed::expect_tunnel_alone;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{SiteConfig, TLS_PORT, near};
 use bentpipe_testbed::transfer::{Transfer, Way};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::version::TLS13;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::{Value, json};
 
 use super::wire::tunnel;
 use super::{everything, on_site, wire_is};
@@ -29,6 +37,50 @@ fn everything_crosses_over_tls() {
         wire_is(site, "tls")?;
         expect_tunnel_alone(capture)
     });
+}
+
+/// Whoever is turned away at the port is counted by the cause, and so are clients.
+#[test]
+fn status_tells_who_was_refused_at_the_port() {
+    let config = SiteConfig::new(BENTPIPE).with_tls("tls");
+    on_site("refusals at the port of TLS", config, |site| {
+        let place = Place::from(site.topology.terminal());
+        let port = SocketAddr::from((GATEWAY_SAT, TLS_PORT));
+        drop(place.at(|| TcpStream::connect(port))??);
+        let mut web = place.at(|| TcpStream::connect(port))??;
+        web.write_all(b"GET / HTTP/1.1\r\n\r\n")?;
+        let mut distrusts =
+            StreamOwned::new(distrustful()?, place.at(|| TcpStream::connect(port))??);
+        ensure!(distrusts.conn.complete_io(&mut distrusts.sock).is_err());
+        drop(distrusts);
+        let expected = json!({
+            "crowded": 0, "displaced": 0, "incomplete": 1, "handshake": 1, "content": 0, "unproven": 0, "no_fallback": 1, "busy": 0
+        });
+        let socket = site.topology.directory().join("server.sock");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let mut command = Command::new(BENTPIPE);
+            command.args(["status", "--json", "--socket"]).arg(&socket);
+            let status: Value = serde_json::from_slice(&command.output()?.stdout)?;
+            if status["tls"]["refused_total"] == expected && status["tls"]["clients_total"] == 1 {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{}", status["tls"]);
+            thread::sleep(Duration::from_millis(200));
+        }
+    });
+}
+
+/// A TLS client that believes no certificate.
+fn distrustful() -> Result<ClientConnection> {
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&TLS13])?
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    Ok(ClientConnection::new(
+        Arc::new(config),
+        "a.example".try_into()?,
+    )?)
 }
 
 /// The share of what had to wait for lost packets is that of the kernel's counters.

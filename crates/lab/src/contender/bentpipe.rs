@@ -12,6 +12,7 @@ use bentpipe_units::BitRate;
 use serde_json::Value;
 
 use super::Repairs;
+use super::ahead::PagesAhead;
 use super::ends::{Between, End, HANDSHAKE};
 use crate::workload::corpus;
 use bentpipe_emulator::topology::{Process, RESOLVER, RESOLVER6, Topology, WEB, WEB6, host, host6};
@@ -50,6 +51,8 @@ pub struct Settings {
     pub tls: bool,
     /// True if TCP is sealed beside the tunnel, a connection for each.
     pub sle: bool,
+    /// Pages whose objects are fetched ahead, if some are.
+    pub ahead: Option<PagesAhead>,
     /// Place of both ends.
     pub between: Between,
 }
@@ -227,23 +230,32 @@ fn configure(
     };
     let (listen_tls, tls) = settings.tls_keys(address);
     let (listen_sle, sle) = settings.sle_tables(address);
+    let ahead = settings.ahead.map(|pages| pages.tables(topology));
+    let [served_pages, pages] = ahead.unwrap_or_default();
     let server_file = format!(
         "{}listen = \"{listen}\"\n{listen_tls}\n\
          [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\nallow = [{}]\n\n\
-         [dns]\nservers = \"{RESOLVER}\"\n{listen_sle}",
+         [dns]\nservers = \"{RESOLVER}\"\n{listen_sle}{served_pages}",
         own(&server, SERVER_SOCKET),
         between.allowed(),
     );
     let client_file = format!(
         "{}\n[server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n{tls}\n\
-         [intercept]\n{}{}\n{sle}[link]\n{}",
+         [intercept]\n{}{}\n{sle}[link]\n{}{pages}",
         own(&client, CLIENT_SOCKET),
         between.taken(settings.local),
         settings.other(),
         settings.lines()
     );
     write(topology, &server, &server_file)?;
-    write(topology, &client, &client_file)
+    write(topology, &client, &client_file)?;
+    match settings.ahead {
+        Some(pages) => {
+            let file = directory.join(format!("{client}.toml"));
+            pages.prepare(bentpipe, &file)
+        }
+        None => Ok(()),
+    }
 }
 
 impl Settings {

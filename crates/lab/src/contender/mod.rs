@@ -11,6 +11,7 @@
 //! A VPN may also have its ends at user and web, and an operator's PEP under it; SLE has them there alone.
 
 mod accelerator;
+mod ahead;
 mod available;
 mod bentpipe;
 mod build;
@@ -36,6 +37,8 @@ use bentpipe_sys::netns::NetNs;
 
 use bentpipe_emulator::topology::{Congestion, Process, Topology};
 
+pub use ahead::PagesAhead;
+pub(crate) use ahead::WEB_AUTHORITY;
 pub use available::{Available, kernel_bbr};
 use available::{first_line, kernel};
 pub(crate) use bentpipe::TRACES;
@@ -73,6 +76,8 @@ enum Carrier {
     BentpipeTls(&'static str),
     /// bentpipe that seals TCP beside its tunnel, a connection for each.
     BentpipeSle,
+    /// bentpipe that fetches pages ahead.
+    BentpipePages(PagesAhead),
     /// bentpipe, and an operator's PEP in the gateway, which splits what TCP comes over the satellite beside the tunnel.
     BesidePep,
     /// An operator's PEP at both ends, which is told the rates.
@@ -108,6 +113,8 @@ pub struct AtWork {
     interception: Option<Interception>,
     /// The VPN of the hosts that the others are under.
     over: Option<Vpn>,
+    /// Certificate of the CA, in PEM, that the user's browsers are to trust besides the web's.
+    local_authority: Option<String>,
 }
 
 /// Report of somebody between user and satellite on the content.
@@ -148,6 +155,12 @@ impl AtWork {
             _ => None,
         };
         Ok(carried)
+    }
+
+    /// Certificate of the CA, in PEM, that the user's browsers are to trust besides the web's own; `None` without one.
+    #[must_use]
+    pub fn local_authority(&self) -> Option<&str> {
+        self.local_authority.as_deref()
     }
 
     /// Repairs that bentpipe's ends report; `None` where nobody is asked.
@@ -198,6 +211,7 @@ impl Contender {
             Carrier::Bentpipe(..)
             | Carrier::BentpipeTls(_)
             | Carrier::BentpipeSle
+            | Carrier::BentpipePages(_)
             | Carrier::Accelerator => bentpipe()?,
             Carrier::BesidePep => format!("{0}, {0} plain", bentpipe()?),
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
@@ -221,6 +235,15 @@ impl Contender {
     #[must_use]
     pub fn is_program(&self) -> bool {
         matches!(self.carrier, Carrier::Program(_))
+    }
+
+    /// True if it asks for the objects of pages over TLS, or in clear, beyond the link, before the browser does.
+    #[must_use]
+    pub fn fetches_ahead(&self, encrypted: bool) -> bool {
+        match self.carrier {
+            Carrier::BentpipePages(pages) => !encrypted || pages == PagesAhead::Trusted,
+            _ => false,
+        }
     }
 
     /// Checks that what it is measured by carries UDP.
@@ -289,6 +312,10 @@ impl Contender {
                 sle: true,
                 ..settings("satellite")
             }),
+            Carrier::BentpipePages(pages) => Some(Settings {
+                ahead: Some(pages),
+                ..settings("satellite")
+            }),
             Carrier::BesidePep => Some(settings("satellite")),
             _ => None,
         }
@@ -306,6 +333,7 @@ impl Contender {
             Carrier::Plain
             | Carrier::Bentpipe(..)
             | Carrier::BentpipeTls(_)
+            | Carrier::BentpipePages(_)
             | Carrier::BentpipeSle => {}
             Carrier::BesidePep => at_work.splitters = Some(splitters(split::Place::Gateway)?),
             Carrier::Accelerator => {
@@ -349,6 +377,7 @@ impl Contender {
         }
         if let Some(settings) = self.bentpipe(local) {
             at_work.daemons = Some(Daemons::start(&available.bentpipe, topology, &settings)?);
+            at_work.local_authority = ahead::local_authority(topology)?;
         }
         Ok(at_work)
     }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use bentpipe_config::{ConfigError, Source};
 
+use super::ahead::PagesAhead;
 use super::openvpn::OpenVpnProtocol;
 use super::program::{KnownProgram, Named, Program};
 use super::split::Place;
@@ -26,11 +27,14 @@ const VPNS: [(&str, Vpn); 4] = [
 pub(super) fn carriers() -> Vec<(String, Carrier)> {
     let bentpipe = ["bbr3", "cubic", "cubic-no-hystart", "new-reno"]
         .map(|name| (format!("bentpipe-{name}"), Carrier::Bentpipe(name, None)));
+    let pages = Carrier::BentpipePages;
     let mut all = vec![
         ("plain".to_owned(), Carrier::Plain),
         ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
         ("bentpipe-tls".to_owned(), Carrier::BentpipeTls("satellite")),
         ("bentpipe-sle".to_owned(), Carrier::BentpipeSle),
+        ("prefetch".to_owned(), pages(PagesAhead::Clear)),
+        ("trusted".to_owned(), pages(PagesAhead::Trusted)),
         ("bentpipe-pep-a".to_owned(), Carrier::BesidePep),
         ("accelerator".to_owned(), Carrier::Accelerator),
     ];

@@ -32,9 +32,10 @@ impl Contender {
     pub(super) fn tunnel(&self) -> Option<Tunnel> {
         match &self.carrier {
             Carrier::Plain => None,
-            Carrier::Bentpipe(..) | Carrier::BesidePep | Carrier::Accelerator => {
-                Some(Tunnel::Udp(SERVER_PORT))
-            }
+            Carrier::Bentpipe(..)
+            | Carrier::BentpipePages(_)
+            | Carrier::BesidePep
+            | Carrier::Accelerator => Some(Tunnel::Udp(SERVER_PORT)),
             Carrier::BentpipeTls(_) => Some(Tunnel::Tcp(bentpipe::TLS_PORT)),
             Carrier::BentpipeSle => Some(Tunnel::Tcp(bentpipe::SLE_PORT)),
             Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),

@@ -36,6 +36,7 @@ impl Road {
             Carrier::Bentpipe(..)
             | Carrier::BentpipeTls(_)
             | Carrier::BentpipeSle
+            | Carrier::BentpipePages(_)
             | Carrier::BesidePep
             | Carrier::Accelerator => (BOTH, SATELLITE),
             Carrier::Split(place) => (split(*place), NOWHERE),

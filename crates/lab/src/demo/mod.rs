@@ -52,6 +52,7 @@ const SETTINGS: Settings = Settings {
     local: false,
     tls: false,
     sle: false,
+    ahead: None,
     between: Between::Nodes,
 };
 

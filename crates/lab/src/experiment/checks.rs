@@ -9,8 +9,8 @@ use toml::Spanned;
 
 use super::file::Names;
 use super::{
-    Browser, Claims, Connections, Direction, Experiment, HandshakeEnd, Protocol, Published, Task,
-    Tls,
+    Browser, Claims, Collection, Connections, Direction, Experiment, HandshakeEnd, Protocol,
+    Published, Task, Tls,
 };
 use crate::contender::Binary;
 use crate::workload::CONNECTIONS_PER_HOST;
@@ -18,6 +18,8 @@ use crate::workload::CONNECTIONS_PER_HOST;
 /// Larger files than the web server makes.
 const MOST_BYTES: ByteCount = ByteCount::new(1 << 33);
 const MOST_SAMPLES: u32 = 10_000;
+/// Objects of a page whose document names them all.
+const MOST_OBJECTS: u16 = 500;
 const MOST_REPEATS: u32 = 1000;
 const MOST_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
@@ -139,6 +141,8 @@ pub(super) fn check_rates(
 fn check_page(task: &Task) -> Result<(), String> {
     let Task::Page {
         browser,
+        pages,
+        objects,
         dns,
         protocol,
         connections,
@@ -150,6 +154,13 @@ fn check_page(task: &Task) -> Result<(), String> {
     else {
         return Ok(());
     };
+    if let Some(objects) = objects
+        && (!(1..=MOST_OBJECTS).contains(&objects) || pages != Collection::default())
+    {
+        return Err(format!(
+            "`objects` is from 1 to {MOST_OBJECTS}, and stands in place of `pages`"
+        ));
+    }
     let usual = CONNECTIONS_PER_HOST as u8;
     if !(1..=usual).contains(&parallel) {
         return Err(format!("`parallel` is from 1 to {usual}"));

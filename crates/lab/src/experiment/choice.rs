@@ -95,16 +95,23 @@ impl Collection {
     /// The first `count` of them.
     #[must_use]
     pub fn pages(self, count: u32) -> Vec<Page> {
-        let each = |shape: Shape| {
-            let seeds = (0..count).map(|place| Seed::new(place.into()));
-            seeds.map(|seed| Page::new(&shape, seed)).collect()
-        };
         match self {
             Self::Corpus => corpus::pages(count as usize).collect(),
-            Self::Usual => each(Shape::USUAL),
-            Self::Deep => each(Shape::DEEP),
+            Self::Usual => each(count, Shape::USUAL),
+            Self::Deep => each(count, Shape::DEEP),
         }
     }
+}
+
+/// The first `count` pages of so many objects on one host.
+pub(super) fn flat(count: u32, objects: usize) -> Vec<Page> {
+    each(count, Shape::flat(objects))
+}
+
+/// Pages of this shape, each another.
+fn each(count: u32, shape: Shape) -> Vec<Page> {
+    let seeds = (0..count).map(|place| Seed::new(place.into()));
+    seeds.map(|seed| Page::new(&shape, seed)).collect()
 }
 
 /// Direction of the file without end.

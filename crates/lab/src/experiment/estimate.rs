@@ -112,8 +112,8 @@ impl Pace {
             }
             Task::Voice { length, .. } => length.get() + self.rtt * ROUND_TRIPS,
             Task::Echo { count, .. } => ECHO_INTERVAL * count + self.rtt * ROUND_TRIPS,
-            Task::Page { count, pages, .. } => {
-                let pages = pages.pages(count);
+            Task::Page { .. } => {
+                let pages = task.pages();
                 let each = pages
                     .iter()
                     .map(|page| match task.direction() {

@@ -5,9 +5,9 @@ use serde::Deserialize;
 
 use super::choice::{
     Background, Browser, Collection, Connections, ContentKind, Direction, HandshakeEnd, Protocol,
-    Tls,
+    Tls, flat,
 };
-use crate::workload::{CONNECTIONS_PER_HOST, Handshakes};
+use crate::workload::{CONNECTIONS_PER_HOST, Handshakes, Page};
 
 /// `[task.NAME]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -100,6 +100,8 @@ pub enum Task {
         /// From where.
         #[serde(default)]
         pages: Collection,
+        /// Objects of each page, which its document names on its own host; in place of `pages`.
+        objects: Option<u16>,
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
@@ -253,6 +255,26 @@ impl Task {
                 round_trips: 0,
                 each: false,
             },
+        }
+    }
+
+    /// True if what is fetched comes over TLS of its hosts.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        matches!(self, Self::Page { tls, .. } if *tls != Tls::None)
+    }
+
+    /// Pages that are loaded; none of other tasks.
+    #[must_use]
+    pub fn pages(&self) -> Vec<Page> {
+        match *self {
+            Self::Page {
+                count,
+                objects: Some(objects),
+                ..
+            } => flat(count, objects.into()),
+            Self::Page { count, pages, .. } => pages.pages(count),
+            _ => Vec::new(),
         }
     }
 

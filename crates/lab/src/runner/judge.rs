@@ -21,6 +21,8 @@ pub(super) struct Evidence<'a> {
     pub(super) on_lans: &'a [CaptureReport],
     /// Content may be read in the tunnel.
     pub(super) readable: bool,
+    /// Objects of pages are asked for beyond the link.
+    pub(super) ahead: bool,
     /// Report of whoever it hands TCP to, if anybody counts.
     pub(super) carried: Option<Result<Option<Carried>>>,
 }
@@ -38,11 +40,11 @@ pub(super) fn judge(
     }
     if let Some(best) = best {
         let direction = prepared.direction();
-        match &prepared.limits(&best.limit(direction, stats))[..] {
+        match &prepared.limits(&best.limit(direction, stats), evidence.ahead)[..] {
             [one] => record.limit_s = Some(*one),
             several => record.limits_s = several.to_vec(),
         }
-        let least = prepared.limits(&best.lucky(direction, stats));
+        let least = prepared.limits(&best.lucky(direction, stats), evidence.ahead);
         let least = least.iter().cycle().map(|least| least - TOLERANCE_S);
         let mut figures = record.seconds().iter().zip(least);
         if let Some((wrong, least)) = figures.find(|(seconds, least)| *seconds < least) {
@@ -215,6 +217,7 @@ mod tests {
                     crossed: &self.crossed,
                     on_lans: &self.on_lans,
                     readable: self.readable,
+                    ahead: false,
                     carried: Some(Ok(self.carried)),
                 },
             );

@@ -75,10 +75,7 @@ impl Prepared {
             warm_up: task
                 .warm_up()
                 .map(|(direction, size)| (direction, object("warm-up", size))),
-            pages: match task {
-                Task::Page { count, pages, .. } => pages.pages(count),
-                _ => Vec::new(),
-            },
+            pages: task.pages(),
             seed,
         }
     }
@@ -132,9 +129,14 @@ impl Prepared {
         self.task.direction()
     }
 
-    /// The least that each figure can be; one for all where that is the same.
-    pub(super) fn limits(&self, link: &LinkLimit) -> Vec<f64> {
+    /// The least that each figure can be; one for all where that is the same. `ahead`: who carries asks for a page's objects, and
+    /// ends TLS, beyond the link.
+    pub(super) fn limits(&self, link: &LinkLimit, ahead: bool) -> Vec<f64> {
         let limits = match self.task {
+            Task::Page { .. } if ahead => {
+                let least = |page: &Page| link.object(page.bytes());
+                self.pages.iter().map(least).collect()
+            }
             Task::Page { .. } => {
                 let handshakes = self.task.handshakes();
                 let least = |page: &Page| match self.task.direction() {

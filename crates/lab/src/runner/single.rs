@@ -4,6 +4,7 @@
 //!  topology ─► captures ─► contender ─► task ─► captures' and emulator's word ─► outcome, doubts
 //! ```
 
+use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
@@ -17,7 +18,7 @@ use super::perform::{TaskPlace, since};
 use super::police::police;
 use super::prepared::Prepared;
 use crate::capture::{Capture, ExpectedPackets};
-use crate::contender::{AtWork, hystart};
+use crate::contender::{AtWork, WEB_AUTHORITY, hystart};
 use crate::experiment::{Experiment, NamedScenario, Run};
 use crate::results::{Outcome, Record, Transaction};
 use crate::workload::{Authority, DNS_PORT, Hosts, Resolver, Web, corpus, iperf3_version};
@@ -134,7 +135,8 @@ fn carry_out(
     if let Some(rate) = named.udp_policer {
         police(&topology, rate)?;
     }
-    let (mut hosts, authority) = (Hosts::of_topology(corpus::HOSTS), Authority::new()?);
+    let (mut hosts, mut authority) = (Hosts::of_topology(corpus::HOSTS), Authority::new()?);
+    fs::write(topology.directory().join(WEB_AUTHORITY), authority.pem())?;
     let names = experiment.tasks[run.task].task.needs_names();
     let resolver = match names {
         true => Some(resolver(&topology, &mut hosts)?),
@@ -145,18 +147,21 @@ fn carry_out(
     let routers = [topology.terminal(), topology.gateway()];
     let on_link = captures(contender.on_link(names), routers, [LINK_DEVICE; 2])?;
     let on_lans = captures(contender.on_lans(), routers, LAN_DEVICES)?;
-    let place = TaskPlace {
-        topology: &topology,
-        hosts: &hosts,
-        authority: &authority,
-        chromium: kit.chromium.as_ref().and_then(|found| found.as_ref().ok()),
-    };
     let mut at_work = None;
     let began = Instant::now();
     let done = contender
         .start(&kit.available, &topology)
         .and_then(|started| {
+            if let Some(pem) = started.local_authority() {
+                authority.trust_beside(pem);
+            }
             at_work = Some(started);
+            let place = TaskPlace {
+                topology: &topology,
+                hosts: &hosts,
+                authority: &authority,
+                chromium: kit.chromium.as_ref().and_then(|found| found.as_ref().ok()),
+            };
             if !experiment.tasks[run.task].task.is_cold() {
                 return prepared.perform(&place, experiment.patience, stop);
             }
@@ -236,6 +241,7 @@ fn carry_out(
             crossed: &crossed,
             on_lans: &on_lans,
             readable: contender.is_readable(),
+            ahead: contender.fetches_ahead(experiment.tasks[run.task].task.is_encrypted()),
             carried,
         },
     );

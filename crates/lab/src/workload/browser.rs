@@ -112,10 +112,17 @@ impl ExpectedPage {
     }
 
     fn wanted(&self, place: usize) -> Wanted {
+        let object = &self.page.objects()[place];
         Wanted {
             path: self.page.path(place),
-            length: self.page.objects()[place].length,
+            length: object.length,
             digest: self.digests[place],
+            accept: match object.kind {
+                Kind::Document => "text/html,application/xhtml+xml,*/*;q=0.8",
+                Kind::Style => "text/css,*/*;q=0.1",
+                Kind::Script => "*/*",
+                Kind::Image => "image/avif,image/webp,image/*,*/*;q=0.8",
+            },
         }
     }
 }

@@ -134,6 +134,9 @@ impl Chromium {
         let [driver, job, output] = ["load.cjs", "load.json", "loads.json"].map(place);
         let (name, _) = hosts.get(0).context("there is no host")?;
         fs::write(&driver, DRIVER).context("cannot write the browser's driver")?;
+        if let Some(pem) = authority.trusted_beside() {
+            trust(topology.directory(), pem)?;
+        }
         let text = serde_json::to_string(&Job {
             tools: &self.tools,
             chromium: &self.executable,
@@ -258,6 +261,23 @@ fn arguments(hosts: &Hosts, authority: &Authority) -> Vec<String> {
         "--no-sandbox".into(),
         "--disable-gpu".into(),
     ]
+}
+
+/// Has Chromium whose home is `home` trust the authority with this certificate, as its user would.
+fn trust(home: &Path, pem: &str) -> Result<()> {
+    let (database, file) = (home.join(".pki/nssdb"), home.join("local-ca.pem"));
+    fs::create_dir_all(&database).context("cannot make the browser's certificates")?;
+    fs::write(&file, pem).context("cannot write the local CA's certificate")?;
+    let database = format!("sql:{}", database.display());
+    let certutil = |arguments: &[&str]| {
+        let mut command = tool("certutil");
+        command.args(["-d", &database]).args(arguments);
+        let done = run_command(&mut command).map(drop);
+        done.context("certutil (Debian: libnss3-tools); `.ci/deps lab` installs it")
+    };
+    certutil(&["-N", "--empty-password"])?;
+    let file = file.to_string_lossy();
+    certutil(&["-A", "-t", "C,,", "-n", "bentpipe", "-i", &file])
 }
 
 /// Node where names are asked of `resolver`, and of nobody else: with files of its own in the places of the machine's.

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::client::conn::http2;
-use hyper::header::HOST;
+use hyper::header::{ACCEPT, HOST};
 use hyper::http::request::Builder;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -97,6 +97,8 @@ pub(super) struct Wanted {
     pub(super) length: u64,
     /// SHA-256 of the bytes.
     pub(super) digest: Digest,
+    /// Media types that are asked for, as browsers do for an object of its kind.
+    pub(super) accept: &'static str,
 }
 
 impl From<&Expected> for Wanted {
@@ -105,6 +107,7 @@ impl From<&Expected> for Wanted {
             path: expected.object.path(),
             length: expected.object.length,
             digest: expected.digest,
+            accept: "*/*",
         }
     }
 }
@@ -135,18 +138,16 @@ impl Connection {
         wanted: &Wanted,
         progress: &mut impl FnMut(u64),
     ) -> Result<()> {
-        let body = self
-            .ask(Method::GET, &wanted.path, Empty::new().boxed())
-            .await?;
-        receive(body, wanted, progress).await
+        let request = request(Method::GET, &wanted.path).header(ACCEPT, wanted.accept);
+        let answer = self.answered(request, Empty::new().boxed()).await?;
+        receive(body_of(answer)?, wanted, progress).await
     }
 
     /// One request with the whole object, and the server's answer to it.
     async fn send(&mut self, expected: &Expected) -> Result<()> {
         let content = expected.object.content().boxed();
-        let body = self
-            .ask(Method::PUT, &expected.object.path(), content)
-            .await?;
+        let request = request(Method::PUT, &expected.object.path());
+        let body = body_of(self.answered(request, content).await?)?;
         let answer = body.collect().await.context("answer")?.to_bytes();
         ensure!(
             answer == expected.digest.to_string(),
@@ -158,8 +159,8 @@ impl Connection {
     /// One request with the whole of one object, and another object in response.
     pub(super) async fn exchange(&mut self, request: &Expected, response: &Expected) -> Result<()> {
         let content = request.object.content().boxed();
-        let path = response.object.path();
-        let answer = self.answered(Method::POST, &path, content).await?;
+        let asking = self::request(Method::POST, &response.object.path());
+        let answer = self.answered(asking, content).await?;
         let digest = answer.headers().get(REQUEST_DIGEST);
         ensure!(
             digest.is_some_and(|digest| digest.as_bytes() == request.digest.to_string().as_bytes()),
@@ -168,22 +169,12 @@ impl Connection {
         receive(body_of(answer)?, &response.into(), &mut |_| ()).await
     }
 
-    async fn ask(
-        &mut self,
-        method: Method,
-        path: &str,
-        body: BoxBody<Bytes, Infallible>,
-    ) -> Result<Incoming> {
-        body_of(self.answered(method, path, body).await?)
-    }
-
     async fn answered(
         &mut self,
-        method: Method,
-        path: &str,
+        request: Builder,
         body: BoxBody<Bytes, Infallible>,
     ) -> Result<Response<Incoming>> {
-        let request = request(method, path)
+        let request = request
             .header(HOST, &self.host)
             .body(body)
             .context("request")?;
@@ -222,6 +213,7 @@ impl Multiplexed {
     ) -> Result<()> {
         let uri = format!("https://{}{}", self.host, wanted.path);
         let request = request(Method::GET, &uri)
+            .header(ACCEPT, wanted.accept)
             .body(Empty::new())
             .context("request")?;
         self.sender.ready().await.context("connection lost")?;

@@ -115,7 +115,8 @@ fn script(page: &Page, place: usize, names: &[String]) -> String {
 fn url(page: &Page, place: usize, names: &[String]) -> String {
     let host = usize::from(page.objects()[place].host);
     let name = names.get(host).map_or("nowhere.invalid", String::as_str);
-    format!("https://{name}{}", page.path(place))
+    // By the scheme that the document itself came by.
+    format!("//{name}{}", page.path(place))
 }
 
 /// A bitmap of 24-bit pixels; what does not fill a row stands behind the last.

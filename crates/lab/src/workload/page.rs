@@ -224,6 +224,17 @@ mod tests {
     }
 
     #[test]
+    fn a_flat_page_is_all_in_its_document() {
+        for objects in [1, 10, 40] {
+            let page = Page::new(&Shape::flat(objects), Seed::new(1));
+            assert_eq!(page.children(0).count(), objects);
+            assert_eq!(page.objects().len(), 1 + objects);
+            assert!(page.objects().iter().all(|object| object.host == 0));
+            assert_eq!(Page::at(&page.path(objects)), Some((page.clone(), objects)));
+        }
+    }
+
+    #[test]
     fn a_path_names_its_object_and_hostile_ones_nothing() {
         let page = usual(3);
         assert_eq!(Page::at(&page.path(69)), Some((page.clone(), 69)));

@@ -10,6 +10,8 @@ const MOST_OBJECTS: usize = 1000;
 const MOST_BYTES: u64 = 1 << 25;
 /// The smallest object.
 pub(super) const MIN_BYTES: u64 = 400;
+/// Bytes of an object of a flat page, in the mean.
+const FLAT_BYTES: u64 = 10_000;
 /// Most scripts of a level that insert the objects of the next.
 pub(super) const REFERRERS: usize = 6;
 
@@ -108,10 +110,31 @@ impl Shape {
         1 + self.styles.count + self.scripts.count + self.images.count
     }
 
-    /// Number of them that the document refers to: two of three, of a deep page half, and at least what refers to the rest.
+    /// A page whose document names so many images, 10 kB long in the mean, on its own host.
+    #[must_use]
+    pub fn flat(objects: usize) -> Self {
+        let none = Part { count: 0, bytes: 0 };
+        Self {
+            document: markup::least_document(objects),
+            styles: none,
+            scripts: none,
+            images: Part {
+                count: objects,
+                bytes: FLAT_BYTES * objects as u64,
+            },
+            hosts: 1,
+            deep: false,
+        }
+    }
+
+    /// Number of them that the document refers to: all without scripts, else two of three, of a deep page half, and at least what
+    /// refers to the rest.
     fn early(&self) -> usize {
         let referrers = REFERRERS.min(self.scripts.count);
         let rest = self.objects() - 1;
+        if referrers == 0 {
+            return rest;
+        }
         let early = if self.deep { rest / 2 } else { rest * 2 / 3 };
         early.max(self.styles.count + referrers)
     }
@@ -152,9 +175,11 @@ impl Shape {
             bytes: self.document,
         };
         let mut parts = self.parts().into_iter().chain([document]);
-        let room = |part: Part| part.count as u64 * MIN_BYTES <= part.bytes;
+        let room = |part: Part| match part.count {
+            0 => part.bytes == 0,
+            count => count as u64 * MIN_BYTES <= part.bytes,
+        };
         self.hosts > 0
-            && self.scripts.count > 0
             && (!self.deep || self.scripts.count >= 3 * REFERRERS)
             && (!self.deep || self.objects() > 10 * REFERRERS)
             && self.document >= markup::least_document(self.early())

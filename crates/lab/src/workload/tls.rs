@@ -10,7 +10,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, PublicKeyData as _,
 };
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -30,6 +31,8 @@ pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     server: KeyPair,
     provider: Arc<CryptoProvider>,
+    /// Certificate of another authority that clients trust, in PEM.
+    beside: Option<String>,
 }
 
 impl std::fmt::Debug for Authority {
@@ -87,6 +90,7 @@ impl Authority {
                 .context("cannot make the test authority")?,
             server: KeyPair::generate().context("cannot make a key")?,
             provider: Arc::new(rustls::crypto::aws_lc_rs::default_provider()),
+            beside: None,
         })
     }
 
@@ -94,6 +98,16 @@ impl Authority {
     #[must_use]
     pub fn pem(&self) -> String {
         self.issuer.pem()
+    }
+
+    /// Has clients trust the authority with this certificate, in PEM, as well.
+    pub fn trust_beside(&mut self, pem: &str) {
+        self.beside = Some(pem.to_owned());
+    }
+
+    /// Certificate, in PEM, of the other authority that clients trust; `None` if there is none.
+    pub(super) fn trusted_beside(&self) -> Option<&str> {
+        self.beside.as_deref()
     }
 
     /// SHA-256 of the servers' public key (SubjectPublicKeyInfo): what a browser can be told to trust.
@@ -124,7 +138,7 @@ impl Authority {
         Ok(Arc::new(config))
     }
 
-    /// A client of HTTP/1.1 that trusts this authority alone and remembers no earlier session.
+    /// A client of HTTP/1.1 that trusts this authority, and the one beside it, and remembers no earlier session.
     ///
     /// # Errors
     /// The authority's own certificate is refused, which would be a defect.
@@ -155,6 +169,9 @@ impl Authority {
     ) -> Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone())?;
+        if let Some(pem) = self.trusted_beside() {
+            roots.add(CertificateDer::from_pem_slice(pem.as_bytes())?)?;
+        }
         let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[version])?
             .with_root_certificates(roots)

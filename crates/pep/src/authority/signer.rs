@@ -59,7 +59,7 @@ impl Signer {
         &self.authority
     }
 
-    /// TLS 1.3 and 1.2 for HTTP/1.1 as the host `name`, with a certificate and a key of its own.
+    /// TLS 1.3 and 1.2 for HTTP/2 and HTTP/1.1 as the host `name`, with a certificate and a key of its own.
     ///
     /// # Errors
     /// The system gives no random numbers.
@@ -76,7 +76,7 @@ impl Signer {
             .with_no_client_auth()
             .with_single_cert(vec![certificate.into()], key.into())
             .map_err(io::Error::other)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = [&b"h2"[..], b"http/1.1"].map(<[u8]>::to_vec).to_vec();
         // A CA that is gone answers nobody, and the way to a LAN host is short.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});

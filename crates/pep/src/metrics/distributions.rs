@@ -194,6 +194,7 @@ mod tests {
             families: None,
             sle: None,
             les: None,
+            tls: None,
             clients: names.iter().map(client).collect(),
         };
         StatusReport::new(PathBuf::from("x.toml"), 1, side)

@@ -21,7 +21,7 @@ use crate::status::StatusReport;
 const PREFIX: &str = "bentpipe";
 
 /// Objects whose numbers only grow while a tunnel, or a daemon, lives, besides what is called `…_total`.
-const COUNTERS: [&str; 8] = [
+const COUNTERS: [&str; 12] = [
     "bentpipe_bytes_",
     "bentpipe_flows_refused_",
     "bentpipe_ledger_bytes_",
@@ -30,6 +30,10 @@ const COUNTERS: [&str; 8] = [
     "bentpipe_packets_sent",
     "bentpipe_associations_dropped_",
     "bentpipe_rules_",
+    "bentpipe_sle_bytes_",
+    "bentpipe_sle_refused_total_",
+    "bentpipe_tls_refused_total_",
+    "bentpipe_web_failed_causes_",
 ];
 
 /// Texts that are one of a few, and so may be labels.
@@ -184,7 +188,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::status::{ClientStatus, Session, Side};
+    use crate::status::{ClientStatus, Session, Side, TlsEntrance, TlsRefused};
 
     fn lines(side: Side) -> Vec<String> {
         let report = StatusReport::new(PathBuf::from("/etc/bentpipe/x.toml"), 17, side);
@@ -235,9 +239,21 @@ mod tests {
             families: None,
             sle: None,
             les: None,
+            tls: Some(Box::new(TlsEntrance {
+                refused_total: TlsRefused {
+                    handshake: 3,
+                    ..TlsRefused::default()
+                },
+                ..TlsEntrance::default()
+            })),
             clients: vec![client("one"), client("a \"b\"\n")],
         });
         let of = |name: &str| lines.iter().filter(|line| line.starts_with(name)).count();
+        assert_eq!(
+            of("bentpipe_tls_refused_total_handshake_total{} 3.0"),
+            1,
+            "{lines:#?}"
+        );
         assert_eq!(of("bentpipe_tunnel_rtt_ms{"), 2, "{lines:#?}");
         assert_eq!(of("# TYPE bentpipe_tunnel_rtt_ms "), 1);
         assert!(

@@ -160,7 +160,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         if let Some(door) = &les {
             door.serve();
         }
-        pool.supervise(config, orders, &clients, &paths, &network)
+        pool.supervise(config, orders, &clients, &paths, &network, door.as_deref())
             .await
     };
     let result = LocalSet::new().block_on(&runtime, supervision);

@@ -273,6 +273,7 @@ impl SplitServer {
             families: None,
             sle: None,
             les: None,
+            tls: None,
             clients: clients.iter().map(status).collect(),
         };
         StatusReport {

@@ -18,7 +18,7 @@ use super::families::{self, DefaultRoutes, Reached};
 use super::les::{LayeredTunnels, LesInbox};
 use super::packets::Network;
 use super::sle::{FreshFlow, SealedTunnels};
-use super::tls::Inboxes;
+use super::tls::{Inboxes, TlsDoor};
 use super::web::trust;
 use super::worker::{Arrivals, Shared, Worker};
 use crate::config::{Client, ServerConfig};
@@ -158,6 +158,7 @@ impl Pool {
         clients: &Clients,
         paths: &PathMemory,
         network: &Network,
+        door: Option<&TlsDoor>,
     ) -> Result<(), RunError> {
         let started = process::now();
         let Orders {
@@ -178,7 +179,7 @@ impl Pool {
         let snapshot = || StatusReport {
             all_tunnels_memory: Some(Memory::of(&memory)),
             kernel: repairs.as_ref().map(|it| it.report()).unwrap_or_default(),
-            ..report(config, started, families.get(), &reports, &shared)
+            ..report(config, started, families.get(), &reports, &shared, door)
         };
         let listening = process::join(&config.listening.addresses);
         tracing::info!(
@@ -316,6 +317,7 @@ fn report(
     families: Families,
     reports: &[Reports],
     shared: &Shared,
+    door: Option<&TlsDoor>,
 ) -> StatusReport {
     let sessions = reports
         .iter()
@@ -338,6 +340,7 @@ fn report(
                 families: Some(families.into()),
                 sle: shared.sealed.as_ref().map(|it| Box::new(it.report())),
                 les: shared.layered.as_ref().map(|it| it.report(process::now())),
+                tls: door.map(|door| Box::new(door.report())),
                 clients: sessions,
             },
         )

@@ -10,6 +10,7 @@
 
 mod carried;
 mod certificate;
+mod entrance;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -34,7 +35,9 @@ use crate::config::TlsListening;
 use crate::net::listen::{ListenFamilies, accept, listen};
 use crate::process::RunError;
 use crate::shard::owner;
+use crate::status;
 use crate::tls::{TlsSocket, tune};
+use entrance::{Entrance, Talk};
 
 pub(super) use carried::take_in;
 
@@ -78,6 +81,7 @@ pub(super) struct TlsDoor {
     /// Shard that gets the next wire which names none.
     turn: Cell<usize>,
     strangers: Rc<Strangers>,
+    entrance: Rc<Entrance>,
     /// Places for connections to the web server.
     guests: Semaphore,
 }
@@ -103,6 +107,7 @@ impl TlsDoor {
             shards,
             turn: Cell::new(0),
             strangers: Strangers::new(),
+            entrance: Rc::default(),
             guests: Semaphore::new(GUESTS),
         };
         Ok((Rc::new(door), inboxes))
@@ -123,25 +128,43 @@ impl TlsDoor {
     fn admit(self: &Rc<Self>, tcp: TcpStream, peer: SocketAddr) {
         let door = self.clone();
         let met = self.strangers.meet(peer, |stranger| async move {
+            let talk = Talk::begin(&door.entrance);
             match timeout(PATIENCE, door.meet(tcp, peer)).await {
                 Ok(Ok(Met::Ours(wire, proven))) => {
-                    door.hand_over(*wire);
+                    if !door.hand_over(*wire) {
+                        return talk.refused(|refused| &mut refused.busy);
+                    }
                     // The place is kept until QUIC has shown who is there.
                     if proven.await.is_ok() {
                         stranger.prove();
+                        talk.proven();
+                    } else {
+                        talk.refused(|refused| &mut refused.unproven);
                     }
                 }
                 Ok(Ok(Met::Other(tcp, first))) => {
                     drop(stranger);
-                    door.fall_back(tcp, &first).await;
+                    door.fall_back(tcp, &first, talk).await;
                 }
-                Ok(Err(error)) => tracing::debug!(%peer, "TLS: {error}"),
-                Err(_) => tracing::debug!(%peer, "TLS: silent for {} s", PATIENCE.as_secs()),
+                Ok(Err(error)) => {
+                    tracing::debug!(%peer, "TLS: {error}");
+                    talk.failed(&error);
+                }
+                Err(_) => {
+                    tracing::debug!(%peer, "TLS: silent for {} s", PATIENCE.as_secs());
+                    talk.refused(|refused| &mut refused.incomplete);
+                }
             }
         });
         if !met {
+            self.entrance.refuse(|refused| &mut refused.crowded);
             tracing::debug!(%peer, "too many TLS connections of strangers");
         }
+    }
+
+    /// Figures for `status`.
+    pub(super) fn report(&self) -> status::TlsEntrance {
+        self.entrance.report()
     }
 
     /// Finds out who is there.
@@ -183,26 +206,30 @@ impl TlsDoor {
         Ok(Met::Ours(Box::new(wire), word))
     }
 
-    /// Gives a wire to the shard of its connection.
-    fn hand_over(&self, wire: FreshWire) {
+    /// Gives a wire to the shard of its connection; false if that has no place for it.
+    fn hand_over(&self, wire: FreshWire) -> bool {
         let shard = owner(self.shards.len(), &wire.first).unwrap_or_else(|| {
             let turn = self.turn.get();
             self.turn.set((turn + 1) % self.shards.len());
             turn
         });
-        if self.shards[shard].try_send(wire).is_err() {
+        let taken = self.shards[shard].try_send(wire).is_ok();
+        if !taken {
             tracing::debug!("shard {shard} takes in no TLS connection now");
         }
+        taken
     }
 
     /// Leads a connection that is not for bentpipe to the web server, `first` being what was read of it.
-    async fn fall_back(&self, mut tcp: TcpStream, first: &[u8]) {
+    async fn fall_back(&self, mut tcp: TcpStream, first: &[u8], talk: Talk) {
         let Some(address) = self.fallback else {
-            return;
+            return talk.refused(|refused| &mut refused.no_fallback);
         };
         let Ok(_place) = self.guests.try_acquire() else {
-            return tracing::debug!("fallback {address}: too many connections");
+            tracing::debug!("fallback {address}: too many connections");
+            return talk.refused(|refused| &mut refused.no_fallback);
         };
+        talk.led_on();
         let done = async {
             let mut web = TcpStream::connect(address).await?;
             web.write_all(first).await?;

@@ -23,6 +23,7 @@ mod screen;
 mod sle;
 mod socket;
 mod text;
+mod tls_entrance;
 mod tunnel;
 mod web;
 
@@ -53,11 +54,12 @@ pub use sle::{Sle, SleRefused};
 #[cfg(target_os = "linux")]
 pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
+pub use tls_entrance::{TlsEntrance, TlsRefused};
 pub use tunnel::{
     Acks, ClassSource, Families, LinkClass, Receiving, Repairs, Sending, Tunnel, TunnelState,
     WireKind,
 };
-pub use web::PagesAhead;
+pub use web::{ObjectsFailed, PagesAhead};
 
 use crate::config::{Role, Transport};
 use bentpipe_tunnel::engine::Ledger;
@@ -167,6 +169,9 @@ pub enum Side {
         /// Packets sealed beside tunnels that came and belong to no client, if it takes some.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         les: Option<LesRefused>,
+        /// Connections to the TCP addresses that take TLS, if there are some.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tls: Option<Box<TlsEntrance>>,
         /// The clients that are connected.
         clients: Vec<ClientStatus>,
     },

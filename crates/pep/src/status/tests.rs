@@ -177,6 +177,7 @@ fn server_report() -> StatusReport {
             }),
             sle: None,
             les: None,
+            tls: None,
             clients,
         },
     )

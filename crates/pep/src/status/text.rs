@@ -50,6 +50,7 @@ impl Display for StatusReport {
                 families,
                 sle,
                 les,
+                tls,
                 clients,
             } => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
@@ -73,6 +74,9 @@ impl Display for StatusReport {
                 }
                 if let Some(les) = les.filter(|les| *les != LesRefused::default()) {
                     line(f, "LES", &format!("refused {les}"))?;
+                }
+                if let Some(tls) = tls.as_ref().filter(|tls| !tls.is_idle()) {
+                    line(f, "by TLS", &tls.to_string())?;
                 }
                 for client in clients {
                     writeln!(f)?;

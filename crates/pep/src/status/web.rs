@@ -12,22 +12,53 @@ use super::format::{counted, quantity, size};
 pub struct PagesAhead {
     /// Requests that were made by a stream of their own.
     pub requests_total: u64,
+    /// Pages of which objects were promised.
+    pub pages_total: u64,
+    /// Pages that came without objects, for others of the client were being fetched (server).
+    pub crowded_total: u64,
     /// Objects that were promised.
     pub promised_total: u64,
     /// Objects that answered a browser (client).
     pub used_total: u64,
+    /// Bytes of objects that answered a browser (client).
+    pub used_bytes_total: u64,
+    /// Bytes of objects that have crossed the link and answered nobody (client).
+    pub wasted_bytes_total: u64,
     /// Objects that came whole and were not used, because the browser asked otherwise than was assumed (client).
     pub unequal_total: u64,
     /// Objects that no browser asked for in time (client).
     pub expired_total: u64,
     /// Objects that were promised and did not come whole.
     pub failed_total: u64,
+    /// Causes of that, as far as this end knows them (server).
+    pub failed_causes: ObjectsFailed,
     /// Connections over TLS that were answered in the place of a listed host (client).
     pub trusted_total: u64,
     /// Times that an origin's TLS was not believed (server).
     pub refused_total: u64,
     /// Bytes of objects that wait for a browser (client).
     pub bytes_held: u64,
+}
+
+/// Objects that were promised and did not come whole, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ObjectsFailed {
+    /// Objects whose origin could not be reached, or ended its connection too early.
+    pub unreached: u64,
+    /// Objects whose origin said nothing for too long.
+    pub silent: u64,
+    /// Objects whose origin's TLS was not believed.
+    pub untrusted: u64,
+    /// Objects that may answer no other request, or are too long.
+    pub unfit: u64,
+}
+
+impl ObjectsFailed {
+    /// Objects of all causes.
+    pub(crate) fn all(&self) -> u64 {
+        self.unreached + self.silent + self.untrusted + self.unfit
+    }
 }
 
 impl PagesAhead {
@@ -47,6 +78,7 @@ impl Display for PagesAhead {
             (self.unequal_total, "asked for otherwise"),
             (self.expired_total, "not asked for"),
             (self.failed_total, "failed"),
+            (self.crowded_total, "pages too many at once"),
             (self.refused_total, "without trust in the origin"),
         ];
         if ends.iter().any(|(count, _)| *count > 0) {
@@ -55,6 +87,10 @@ impl Display for PagesAhead {
         if self.trusted_total > 0 {
             let trusted = quantity(self.trusted_total, "connection");
             write!(f, "; {trusted} over TLS")?;
+        }
+        if self.used_bytes_total + self.wasted_bytes_total > 0 {
+            let (used, wasted) = (size(self.used_bytes_total), size(self.wasted_bytes_total));
+            write!(f, "; {used} of use, {wasted} in vain")?;
         }
         if self.bytes_held > 0 {
             write!(f, "; {} held", size(self.bytes_held))?;

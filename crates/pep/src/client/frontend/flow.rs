@@ -129,6 +129,9 @@ async fn browse(carrier: &Carrier, intake: Intake) -> Result<Intake, Outcome> {
     let (socket, destination, first) = match met {
         Meeting::Over(outcome) => return Err(outcome),
         Meeting::Untouched(socket, destination, first) => (socket, destination, first),
+        Meeting::Multiplexed(browser) => {
+            return Err(browser.serve(pages, session.clone()).await);
+        }
         Meeting::Browser(mut browser) => {
             if let Ending::Over(outcome) = pages.serve(&**session, &mut browser).await {
                 return Err(outcome);

@@ -7,15 +7,17 @@ use std::time::Duration;
 use bentpipe_proto::tunnel::Destination;
 use bentpipe_web::{Closing, Frame, MAX_REQUEST, Request, Scheme, Verdict, judge};
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
 use super::Owner;
-use crate::relay::over_tcp::{OverTcp, is_cut};
-use crate::relay::{Outcome, delivered};
+use super::piped::NearEnd;
+use super::speech::Speech;
+use crate::relay::Outcome;
+use crate::relay::over_tcp::is_cut;
 
 /// Time for which a connection that says nothing may be a browser's that was opened ahead; then it is a flow, for its server may
 /// be the one to speak first.
@@ -24,8 +26,9 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// Time for which a connection waits for the next request, as at many origins.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Time for which a browser may hold up the end of its connection.
-const PARTING: Duration = Duration::from_secs(5);
+/// Silence of an origin after which is looked whether the browser has ended its direction, and how often it has to have by then.
+const LOOK: Duration = Duration::from_secs(5);
+const LOOKS: u32 = 3;
 
 /// Next thing that a browser says.
 pub(super) enum Next {
@@ -40,37 +43,6 @@ pub(super) enum Next {
 
 /// The connection cannot go on; to be reset.
 pub(super) struct Gone(pub(super) Outcome);
-
-/// Stream on which a browser speaks HTTP.
-enum Speech {
-    Clear(TcpStream),
-    /// In TLS that is ended here, for the host of this name.
-    Trusted(Box<TlsStream<TcpStream>>, String),
-}
-
-impl Speech {
-    fn stream(&mut self) -> &mut dyn OverTcp {
-        match self {
-            Self::Clear(socket) => socket,
-            Self::Trusted(tls, _) => &mut **tls,
-        }
-    }
-
-    /// True if the browser has agreed to speak first: HTTP/1.1 by ALPN (RFC 7301).
-    fn is_http(&self) -> bool {
-        match self {
-            Self::Clear(_) => false,
-            Self::Trusted(tls, _) => tls.get_ref().1.alpn_protocol().is_some(),
-        }
-    }
-
-    fn tcp(&self) -> &TcpStream {
-        match self {
-            Self::Clear(socket) => socket,
-            Self::Trusted(tls, _) => tls.tcp(),
-        }
-    }
-}
 
 /// A browser's connection.
 pub(crate) struct Browser {
@@ -114,14 +86,28 @@ impl Browser {
         }
     }
 
+    /// A request of HTTP/2 that `source` has sent on a connection to `destination` on which this side speaks TLS as the host `name`.
+    pub(super) fn piped(
+        pipe: NearEnd,
+        (destination, source): (Destination, Option<SocketAddr>),
+        name: String,
+    ) -> Self {
+        Self {
+            speech: Speech::Piped(Box::new(pipe), name),
+            destination,
+            source,
+            unread: BytesMut::new(),
+            answered: false,
+        }
+    }
+
     /// Parts of the connection, with what has been read and not been answered.
     pub(crate) fn into_parts(self) -> Parts {
         let unread = self.unread.freeze();
         match self.speech {
             Speech::Clear(socket) => Parts::Clear(socket, self.destination, unread),
-            Speech::Trusted(tls, name) => Parts::Trusted(TrustedParts {
-                tls,
-                name,
+            speech @ (Speech::Trusted(..) | Speech::Piped(..)) => Parts::Trusted(TrustedParts {
+                speech,
                 place: (self.destination, self.source),
                 unread,
             }),
@@ -130,10 +116,7 @@ impl Browser {
 
     /// Host that this side speaks TLS as, if it does.
     pub(super) fn name(&self) -> Option<&str> {
-        match &self.speech {
-            Speech::Clear(_) => None,
-            Speech::Trusted(_, name) => Some(name),
-        }
+        self.speech.name()
     }
 
     pub(super) fn owner(&self) -> Owner {
@@ -207,9 +190,12 @@ impl Browser {
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Gone> {
         let lost = |_: io::Error| Gone(Outcome::LanReset);
-        let stream = self.speech.stream();
-        stream.write_all(bytes).await.map_err(lost)?;
-        stream.flush().await.map_err(lost)
+        self.speech.write(bytes).await.map_err(lost)
+    }
+
+    /// Waits until the browser has reset the connection.
+    pub(super) async fn lost(&mut self) {
+        self.speech.lost().await;
     }
 
     /// Gives the browser a response while it comes; says how the connection ends with it, or nothing if the response does not
@@ -219,18 +205,28 @@ impl Browser {
         mut frames: mpsc::Receiver<Frame>,
     ) -> Result<Option<Closing>, Gone> {
         self.answered = true;
+        let mut looks = 0;
         loop {
             let frame = tokio::select! {
                 frame = frames.recv() => frame,
-                _ = self.speech.tcp().ready(Interest::ERROR) => return Err(Gone(Outcome::LanReset)),
+                () = self.speech.lost() => return Err(Gone(Outcome::LanReset)),
+                // Whoever has ended its own direction may still be there, but not for an origin that says nothing.
+                () = sleep(LOOK) => {
+                    looks = if self.speech.is_half_closed() { looks + 1 } else { 0 };
+                    match looks {
+                        LOOKS => return Err(Gone(Outcome::LanReset)),
+                        _ => continue,
+                    }
+                }
             };
+            looks = 0;
             match frame {
                 Some(Frame::Head { bytes, .. } | Frame::Data { bytes, .. }) => {
                     self.write(&bytes).await?;
                 }
                 Some(Frame::End { close, .. }) => return Ok(Some(close)),
                 Some(_) => {
-                    delivered(self.speech.tcp()).await;
+                    self.speech.delivered().await;
                     return Err(Gone(Outcome::PeerReset));
                 }
                 None => return Ok(None),
@@ -241,20 +237,16 @@ impl Browser {
     /// Ends the connection as an origin has ended its own.
     pub(super) async fn end(&mut self, close: Closing) -> Outcome {
         if close == Closing::Cut {
-            self.speech.tcp().close_in_order();
+            self.speech.cut();
         } else {
-            self.close().await;
+            self.speech.close().await;
         }
         Outcome::Closed
     }
 
     /// Ends the connection in order, in TLS by close_notify.
     pub(super) async fn close(&mut self) -> Outcome {
-        if let Speech::Trusted(tls, _) = &mut self.speech {
-            // Whoever does not read has no right to wait for the end.
-            let _ = timeout(PARTING, tls.shutdown()).await;
-        }
-        self.speech.tcp().close_in_order();
+        self.speech.close().await;
         Outcome::Closed
     }
 }
@@ -269,8 +261,7 @@ pub(crate) enum Parts {
 
 /// Connection inside of TLS.
 pub(crate) struct TrustedParts {
-    pub(super) tls: Box<TlsStream<TcpStream>>,
-    pub(super) name: String,
+    pub(super) speech: Speech,
     pub(super) place: (Destination, Option<SocketAddr>),
     pub(super) unread: Bytes,
 }

@@ -3,6 +3,8 @@
 use rustls::server::{Acceptor, ClientHello};
 use rustls::{CipherSuite, NamedGroup, SignatureScheme};
 
+use super::multiplexed::HTTP2;
+
 /// Bytes in which a ClientHello has to be; those of browsers have 2,000.
 pub(super) const MAX_HELLO: usize = 16 * 1024;
 
@@ -75,7 +77,7 @@ impl HelloReader {
     }
 }
 
-/// A browser that speaks HTTP/1.1 in TLS and takes ECDSA certificates of P-256 can be answered. Encrypted ClientHello is no
+/// A browser that speaks HTTP/2 or HTTP/1.1 in TLS and takes ECDSA certificates of P-256 can be answered. Encrypted ClientHello is no
 /// hindrance: browsers send one that means nothing (RFC 9849 §6.2), and one that means something names another host outside.
 fn judge(hello: &ClientHello<'_>) -> Heard {
     let suits = hello.cipher_suites().iter().any(|it| SUITES.contains(it))
@@ -87,7 +89,7 @@ fn judge(hello: &ClientHello<'_>) -> Heard {
             .contains(&SignatureScheme::ECDSA_NISTP256_SHA256)
         && hello
             .alpn()
-            .is_none_or(|mut protocols| protocols.any(|it| it == b"http/1.1"));
+            .is_none_or(|mut protocols| protocols.any(|it| it == b"http/1.1" || it == HTTP2));
     match hello.server_name() {
         Some(name) if suits => Heard::Host(name.to_ascii_lowercase()),
         Some(_) | None => Heard::Other,
@@ -141,11 +143,13 @@ mod tests {
             assert_eq!(heard(&whole, size), Heard::Host("a.example.com".into()));
         }
         assert_eq!(heard(&whole[..whole.len() - 1], 100), Heard::Part);
+        let both = hello("a.example", &TLS13, &["h2"]);
+        assert_eq!(heard(&both, 500), Heard::Host("a.example".into()));
         for silent in [&TLS13, &TLS12].map(|version| hello("a.example", version, &[])) {
             assert_eq!(heard(&silent, 500), Heard::Host("a.example".into()));
         }
         for other in [
-            hello("a.example", &TLS13, &["h2"]),
+            hello("a.example", &TLS13, &["imap"]),
             hello("192.0.2.1", &TLS13, &[]),
             b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(),
             b"GET / HTTP/1.1\r\n\r\n".to_vec(),

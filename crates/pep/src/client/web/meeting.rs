@@ -16,6 +16,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::browser::Browser;
 use super::hello::{Heard, HelloReader, MAX_HELLO};
+use super::multiplexed::{HTTP2, Multiplexed};
 use super::{PageRoad, Pages};
 use crate::process;
 use crate::relay::Outcome;
@@ -30,6 +31,8 @@ const HANDSHAKE: Duration = Duration::from_secs(15);
 pub(crate) enum Meeting {
     /// Answered in the place of its host.
     Browser(Browser),
+    /// Answered so, by HTTP/2.
+    Multiplexed(Multiplexed),
     /// Not touched: these bytes were read.
     Untouched(TcpStream, Destination, Bytes),
     /// Over.
@@ -63,7 +66,11 @@ impl Pages {
         match timeout(HANDSHAKE, shake(config, socket, &read)).await {
             Ok(Ok(tls)) => {
                 self.met.set(self.met.get() + 1);
-                Meeting::Browser(Browser::trusted(tls, (destination, source), name))
+                let place = (destination, source);
+                match tls.get_ref().1.alpn_protocol() {
+                    Some(HTTP2) => Meeting::Multiplexed(Multiplexed::new(tls, place, name)),
+                    _ => Meeting::Browser(Browser::trusted(tls, place, name)),
+                }
             }
             Ok(Err(error)) => {
                 self.tell_distrust(source, &name, &error);

@@ -9,14 +9,17 @@
 //! ```
 //!
 //! Whatever is no plain GET goes as a flow of the tunnel from there on, with the bytes that were read. Of connections to port 443
-//! those to hosts that are listed are answered in TLS, with the local CA (`meeting`, `trusted`); what is no plain GET there is relayed
-//! by frames (`relayed`).
+//! those to hosts that are listed are answered in TLS, with the local CA (`meeting`, `trusted`), by HTTP/2 where the browser speaks it
+//! (`multiplexed`); what is no plain GET there is relayed by frames (`relayed`).
 
 mod browser;
 mod hello;
 mod meeting;
+mod multiplexed;
+mod piped;
 mod receive;
 mod relayed;
+mod speech;
 mod trusted;
 
 use std::cell::{Cell, RefCell};
@@ -136,7 +139,12 @@ impl Pages {
                 Next::End => return Ending::Over(browser.close().await),
                 Next::Lost => return Ending::Over(Outcome::LanReset),
             };
-            let answered = match self.stored(&browser.owner(), &request).await {
+            let owner = browser.owner();
+            let stored = tokio::select! {
+                stored = self.stored(&owner, &request) => stored,
+                () = browser.lost() => return Ending::Over(Outcome::LanReset),
+            };
+            let answered = match stored {
                 Some(answer) => {
                     browser
                         .write_all(&answer.bytes)
@@ -260,15 +268,18 @@ impl Pages {
         let figures = store.figures();
         status::PagesAhead {
             requests_total: self.requests.get(),
+            pages_total: figures.pages,
             promised_total: figures.promised,
             used_total: figures.used,
+            used_bytes_total: figures.used_bytes,
+            wasted_bytes_total: figures.wasted_bytes,
             unequal_total: figures.unequal,
             expired_total: figures.expired,
             failed_total: figures.failed,
             trusted_total: self.met.get(),
-            // A server's.
-            refused_total: 0,
             bytes_held: store.bytes(),
+            // The rest is a server's.
+            ..status::PagesAhead::default()
         }
     }
 }

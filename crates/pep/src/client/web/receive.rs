@@ -45,8 +45,15 @@ impl Pages {
             abandoned: false,
         };
         let (mut frames, mut bytes) = (FrameReader::default(), vec![0; 16 * 1024]);
-        'stream: while let Ok(read @ 1..) = pipe.read(&mut bytes).await {
-            frames.push(&bytes[..read]);
+        'stream: loop {
+            let read = tokio::select! {
+                read = pipe.read(&mut bytes) => read,
+                () = stream.unwanted() => break,
+            };
+            match read {
+                Ok(read @ 1..) => frames.push(&bytes[..read]),
+                Ok(0) | Err(_) => break,
+            }
             loop {
                 match frames.read() {
                     Ok(Some(frame)) => {
@@ -67,6 +74,14 @@ impl Pages {
 }
 
 impl Stream {
+    /// Waits until the browser's connection has no use for the page any more; a page that is whole is of use for its objects.
+    async fn unwanted(&self) {
+        match &self.to_browser {
+            Some(to_browser) => to_browser.closed().await,
+            None => std::future::pending().await,
+        }
+    }
+
     async fn take(&mut self, frame: Frame) -> Onward {
         if frame.id() == Some(PAGE) {
             return self.pass_on(frame).await;

@@ -10,8 +10,7 @@ use tokio::task::spawn_local;
 
 use super::PageRoad;
 use super::browser::TrustedParts;
-use crate::relay::over_tcp::OverTcp as _;
-use crate::relay::{Outcome, PIPE, Parting, delivered, relay_framed, relay_in_process};
+use crate::relay::{Outcome, PIPE, Parting, relay_framed, relay_in_process};
 
 impl TrustedParts {
     /// Relays the rest of a browser's connection to its end.
@@ -30,13 +29,19 @@ impl TrustedParts {
         let ended = Rc::new(Cell::new(Outcome::PeerReset));
         let relayed = ended.clone();
         spawn_local(async move { relayed.set(relay_in_process(handle, theirs).await) });
-        match relay_framed(&mut self.tls, FrameReader::default(), split(ours)).await {
+        match relay_framed(
+            &mut self.speech.stream(),
+            FrameReader::default(),
+            split(ours),
+        )
+        .await
+        {
             Parting::InOrder | Parting::Cut => {
-                self.tls.close_in_order();
+                self.speech.cut();
                 Outcome::Closed
             }
             Parting::Reset => {
-                delivered(self.tls.tcp()).await;
+                self.speech.delivered().await;
                 ended.get()
             }
         }
@@ -44,7 +49,8 @@ impl TrustedParts {
     /// Frames that a relay begins with.
     fn opening(&self) -> Bytes {
         let mut first = Vec::with_capacity(self.unread.len() + 64);
-        Frame::Tls(Bytes::copy_from_slice(self.name.as_bytes())).encode(&mut first);
+        let name = self.speech.name().unwrap_or_default();
+        Frame::Tls(Bytes::copy_from_slice(name.as_bytes())).encode(&mut first);
         Frame::Relay.encode(&mut first);
         for piece in self.unread.chunks(MAX_DATA) {
             let bytes = self.unread.slice_ref(piece);

@@ -54,7 +54,7 @@ impl Job {
         let request = self.request.clone();
         match self.fetch(PAGE, &request, Some(origin)).await {
             Err(Unfetched::Untrusted(fault)) => self.refuse(&fault).await,
-            Err(Unfetched::Unreached | Unfetched::Unfit) => {
+            Err(Unfetched::Unreached | Unfetched::Silent | Unfetched::Unfit) => {
                 let _ = self.page.send(Frame::Failed { id: PAGE }).await;
             }
             Ok(()) | Err(Unfetched::Stream) => {}
@@ -92,8 +92,10 @@ impl Job {
     pub(super) async fn fetch_object(self: Rc<Self>, object: u64, request: Request) {
         let waiting = self.waiting();
         let fetched = self.fetch(object, &request, waiting).await;
-        self.end(object, fetched.is_err());
-        if let Err(Unfetched::Unreached | Unfetched::Untrusted(_) | Unfetched::Unfit) = fetched {
+        self.end(object, fetched.as_ref().err());
+        if let Err(fault) = fetched
+            && !matches!(fault, Unfetched::Stream)
+        {
             tracing::debug!(
                 client = self.peer.client.name,
                 host = request.host(),

@@ -39,6 +39,7 @@ use crate::throttle::Throttle;
 use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::transport::FlowKey;
 use origins::{Origins, ReachedOrigin, TlsName};
+use secure::Unfetched;
 pub(super) use trust::trust;
 
 /// Time that a client has for its request once its stream is open.
@@ -56,13 +57,16 @@ struct Account {
     /// Pages whose objects are being fetched.
     active: usize,
     requests: u64,
+    pages: u64,
+    crowded: u64,
     promised: u64,
-    failed: u64,
+    failed: status::ObjectsFailed,
     /// Origins whose TLS was not believed.
     refused: u64,
 }
 
 /// Client of a stream.
+#[derive(Clone)]
 struct PageClient {
     id: ConnectionId,
     client: Arc<Client>,
@@ -116,13 +120,17 @@ impl ServedPages {
     /// A client's part of `status`.
     pub(super) fn report(&self, id: ConnectionId) -> status::PagesAhead {
         let accounts = self.accounts.borrow();
-        let account = accounts.get(&id);
-        let of = |figure: fn(&Account) -> u64| account.map_or(0, figure);
+        let Some(account) = accounts.get(&id) else {
+            return status::PagesAhead::default();
+        };
         status::PagesAhead {
-            requests_total: of(|account| account.requests),
-            promised_total: of(|account| account.promised),
-            failed_total: of(|account| account.failed),
-            refused_total: of(|account| account.refused),
+            requests_total: account.requests,
+            pages_total: account.pages,
+            crowded_total: account.crowded,
+            promised_total: account.promised,
+            failed_total: account.failed.all(),
+            failed_causes: account.failed,
+            refused_total: account.refused,
             ..status::PagesAhead::default()
         }
     }
@@ -225,6 +233,9 @@ async fn answer(
     let ((page, mut of_page), (objects, mut of_objects)) =
         (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
     pages.account(peer.id, |account| account.requests += 1);
+    if request.is_page() && matches!(origin, ReachedOrigin::Fresh(..)) {
+        pages.connect_ahead(&peer, origin.tcp().1, &name);
+    }
     let mut fetches = JoinSet::new();
     let job = Rc::new(Job {
         pages,
@@ -323,6 +334,7 @@ impl Job {
         let admitted = self.pages.account(self.peer.id, |account| {
             let admitted = account.active < MAX_PAGES;
             account.active += usize::from(admitted);
+            account.crowded += u64::from(!admitted);
             admitted
         });
         if admitted {
@@ -335,10 +347,11 @@ impl Job {
         let mut ahead = self.ahead.borrow_mut();
         let promises = ahead.as_mut().map(|ahead| ahead.read(payload));
         let promises = promises.unwrap_or_default();
-        let count = promises.len() as u64;
-        if count > 0 {
-            self.pages
-                .account(self.peer.id, |account| account.promised += count);
+        if let Some(Frame::Promise { id, .. }) = promises.first() {
+            self.pages.account(self.peer.id, |account| {
+                account.pages += u64::from(*id == 1);
+                account.promised += promises.len() as u64;
+            });
         }
         promises
     }
@@ -356,14 +369,22 @@ impl Job {
             .is_some_and(|ahead| ahead.spend(object, bytes))
     }
 
-    fn end(&self, object: u64, failed: bool) {
+    /// An object has ended, or has failed for a reason.
+    fn end(&self, object: u64, failure: Option<&Unfetched>) {
         if let Some(ahead) = self.ahead.borrow_mut().as_mut() {
             ahead.end(object);
         }
-        if failed {
-            self.pages
-                .account(self.peer.id, |account| account.failed += 1);
-        }
+        self.pages.account(self.peer.id, |account| {
+            let failed = &mut account.failed;
+            match failure {
+                Some(Unfetched::Unreached) => failed.unreached += 1,
+                Some(Unfetched::Silent) => failed.silent += 1,
+                Some(Unfetched::Untrusted(_)) => failed.untrusted += 1,
+                Some(Unfetched::Unfit) => failed.unfit += 1,
+                // Nobody wants it any more.
+                Some(Unfetched::Stream) | None => {}
+            }
+        });
     }
 }
 

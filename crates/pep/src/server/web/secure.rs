@@ -2,11 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::{Destination, Host};
+use bentpipe_web::MAX_AT_ONCE;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use super::origins::{OriginSocket, ReachedOrigin, TlsName};
@@ -19,6 +22,8 @@ const HANDSHAKE: Duration = Duration::from_secs(15);
 pub(super) enum Unfetched {
     /// The origin cannot be reached, or ended its connection.
     Unreached,
+    /// The origin said nothing for too long.
+    Silent,
     /// The origin's TLS is not to be believed.
     Untrusted(rustls::Error),
     /// A response that may not be kept, or is too long.
@@ -29,6 +34,9 @@ pub(super) enum Unfetched {
 
 impl From<io::Error> for Unfetched {
     fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::TimedOut {
+            return Self::Silent;
+        }
         let inner = error.into_inner().map(|inner| inner.downcast());
         match inner {
             Some(Ok(fault)) => Self::Untrusted(*fault),
@@ -76,6 +84,29 @@ impl ServedPages {
         self.begin(tcp, to, name).await
     }
 
+    /// Opens connections for the objects of a page that is asked for over TLS: they wait for requests by the time the page comes,
+    /// while handshakes of their own would cost each two round trips behind it. In clear it is one, and that is left to the objects.
+    pub(super) fn connect_ahead(
+        self: &Rc<Self>,
+        peer: &PageClient,
+        to: SocketAddr,
+        name: &TlsName,
+    ) {
+        if name.is_none() {
+            return;
+        }
+        // The page's own connection is one of those that objects have at one time.
+        for _ in 1..MAX_AT_ONCE {
+            let (pages, peer, name) = (self.clone(), peer.clone(), name.clone());
+            spawn_local(async move {
+                // Whoever asks for the page is told what is wrong.
+                if let Ok(origin) = pages.dialled(&peer, to, &name).await {
+                    pages.origins.put(peer.id, origin);
+                }
+            });
+        }
+    }
+
     /// The handshake with the origin, where there is one.
     async fn begin(
         &self,
@@ -89,7 +120,7 @@ impl ServedPages {
                 let tls = self.tls.as_ref().ok_or(Unfetched::Stream)?;
                 let shaking = tls.connect(host.clone(), tcp);
                 let shaken = timeout(HANDSHAKE, shaking).await;
-                Box::new(shaken.map_err(|_| Unfetched::Unreached)??) as Box<_>
+                Box::new(shaken.map_err(|_| Unfetched::Silent)??) as Box<_>
             }
         };
         Ok(OriginSocket {

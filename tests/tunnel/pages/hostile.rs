@@ -1,0 +1,240 @@
+//! Origins that stall or say nothing, more pages than are fetched at one time, and objects that are asked for otherwise.
+
+use std::io::Write as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bentpipe_testbed::peer::read_exactly;
+
+use super::S;
+use super::browser::{Browser, HTML, exchange, get};
+use super::cases::{BOTH, as_it_is, figure, on_site, served};
+use super::origin::{answer, page};
+use super::speech::{Over, Speech};
+
+/// Time for which a server waits for an object whose origin says nothing.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// Pages of one client whose objects are fetched at one time.
+const MOST_PAGES: u64 = 16;
+
+/// Time for which a browser that has ended its direction is waited with.
+const LEFT: Duration = Duration::from_secs(20);
+
+/// Machine's own time.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// The answer to a GET, which has to be the origin's to the last byte.
+fn expect_answer(stream: &mut Speech, target: &str, fields: &str) -> Result<()> {
+    let head = get(target, fields);
+    let expected = answer(&head);
+    stream.write_all(head.as_bytes())?;
+    let heard = read_exactly(stream, expected.len())?;
+    ensure!(
+        heard == expected,
+        "{target}: {:?}",
+        String::from_utf8_lossy(&heard[..heard.len().min(200)])
+    );
+    Ok(())
+}
+
+#[test]
+fn an_object_that_stalls_is_asked_for_after_all_and_delays_no_other() {
+    BOTH.into_iter().for_each(an_object_stalls);
+}
+
+fn an_object_stalls(over: Over) {
+    on_site(
+        "an object that stalls",
+        over,
+        as_it_is,
+        Duration::ZERO,
+        |site, origin, browser| {
+            let (mut stream, began) = (browser.connect()?, Instant::now());
+            exchange(&mut stream, &get("/names/stall+1,o+good", HTML))?;
+            expect_answer(&mut stream, "/o/good", "")?;
+            let took = began.elapsed();
+            ensure!(took < 2 * S + SLACK, "the page took {took:?}");
+            expect_answer(&mut stream, "/stall/1", "")?;
+            let took = began.elapsed();
+            ensure!(took >= SILENCE, "{took:?}: the object was not waited for");
+            ensure!(took < SILENCE + 3 * S + SLACK, "the object took {took:?}");
+            ensure!(
+                origin.count("/stall/1") == 2,
+                "once ahead, once for the browser"
+            );
+            ensure!(figure(site, "failed_total")? == 1, "no failure counted");
+            thread::sleep(Duration::from_secs(2));
+            let causes = served(site)?["failed_causes"].clone();
+            ensure!(causes["silent"] == 1, "{causes}");
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn an_origin_that_says_nothing_keeps_nobody_else_and_is_left_with_its_browser() {
+    BOTH.into_iter().for_each(an_origin_says_nothing);
+}
+
+fn an_origin_says_nothing(over: Over) {
+    on_site(
+        "a silent origin",
+        over,
+        as_it_is,
+        Duration::ZERO,
+        |_, origin, browser| {
+            let mut silent = browser.connect()?;
+            silent.write_all(get("/silent", HTML).as_bytes())?;
+            browser.load("beside-7", 7)?;
+            let deadline = Instant::now() + SLACK;
+            while origin.count("/silent") == 0 {
+                ensure!(Instant::now() < deadline, "the origin was not asked");
+                thread::sleep(Duration::from_millis(50));
+            }
+            ensure!(origin.open() > 0);
+            drop(silent);
+            // A browser that has ended its direction is waited with; connections that have answered wait for others a few seconds.
+            let deadline = Instant::now() + LEFT + SLACK;
+            while origin.open() > 0 {
+                ensure!(
+                    Instant::now() < deadline,
+                    "{} connections to the origin are open",
+                    origin.open()
+                );
+                thread::sleep(Duration::from_millis(50));
+            }
+            Ok(())
+        },
+    );
+}
+
+/// Loads a page of slow objects, and then these.
+fn load_slowly(browser: &Browser, number: usize) -> Result<()> {
+    let mut stream = browser.connect()?;
+    let objects: Vec<_> = (0..8).map(|i| format!("slow+{number}-{i}")).collect();
+    let head = get(&format!("/names/{}", objects.join(",")), HTML);
+    exchange(&mut stream, &head)?;
+    for object in objects {
+        let target = format!("/{}", object.replace('+', "/"));
+        expect_answer(&mut stream, &target, "")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn more_pages_than_are_fetched_at_one_time_load_all_the_same() {
+    on_site(
+        "twenty pages at once",
+        Over::Clear,
+        as_it_is,
+        Duration::ZERO,
+        |site, origin, browser| {
+            let loaded: Vec<Result<()>> = thread::scope(|scope| {
+                let all: Vec<_> = (0..20)
+                    .map(|number| scope.spawn(move || load_slowly(browser, number)))
+                    .collect();
+                let joined = all.into_iter();
+                joined.map(|one| one.join().expect("no panic")).collect()
+            });
+            loaded.into_iter().collect::<Result<Vec<_>>>()?;
+            thread::sleep(Duration::from_secs(2));
+            let figures = served(site)?;
+            ensure!(figures["pages_total"] == MOST_PAGES, "{figures}");
+            ensure!(figures["crowded_total"] == 20 - MOST_PAGES, "{figures}");
+            ensure!(figures["promised_total"] == 8 * MOST_PAGES, "{figures}");
+            let most = origin.most_ahead();
+            ensure!(most <= 6 * 16, "{most} objects at one time");
+            ensure!(
+                most > 6 * 8,
+                "{most} objects at one time: nothing was tried"
+            );
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn one_connection_loads_page_after_page() {
+    BOTH.into_iter().for_each(page_after_page);
+}
+
+fn page_after_page(over: Over) {
+    on_site(
+        "page after page",
+        over,
+        as_it_is,
+        Duration::ZERO,
+        |site, origin, browser| {
+            let mut stream = browser.connect()?;
+            for number in 0..5 {
+                let name = format!("p{number}-4");
+                let body = exchange(&mut stream, &get(&format!("/page/{name}"), HTML))?;
+                ensure!(body == page(&name, 4).as_bytes(), "{name}: another page");
+                for i in 0..4 {
+                    let target = format!("/o/{name}-{i}");
+                    expect_answer(&mut stream, &target, "User-Agent: test\r\n")?;
+                    ensure!(origin.count(&target) == 1, "{target}");
+                }
+            }
+            ensure!(figure(site, "pages_total")? == 5);
+            ensure!(figure(site, "used_total")? == 20);
+            let (used, wasted) = (
+                figure(site, "used_bytes_total")?,
+                figure(site, "wasted_bytes_total")?,
+            );
+            ensure!(
+                used > 200_000 && wasted == 0,
+                "{used} used, {wasted} wasted"
+            );
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn what_is_asked_for_otherwise_comes_from_the_origin() {
+    BOTH.into_iter().for_each(asked_for_otherwise);
+}
+
+fn asked_for_otherwise(over: Over) {
+    on_site(
+        "objects that are asked for otherwise",
+        over,
+        as_it_is,
+        Duration::ZERO,
+        |site, origin, browser| {
+            let mut stream = browser.connect()?;
+            let mine = "Accept-Language: de\r\n";
+            let page = "/names/o+part,o+condition,o+fresh,no-store,vary-star,language+1,language+2,chunked";
+            exchange(&mut stream, &get(page, &format!("{HTML}{mine}")))?;
+            // All that is promised has come, or failed.
+            thread::sleep(3 * S);
+            for (target, fields, times) in [
+                ("/o/part", "Range: bytes=0-9\r\n", 2),
+                ("/o/condition", "If-None-Match: \"a\"\r\n", 2),
+                ("/o/fresh", "Cache-Control: no-cache\r\n", 2),
+                ("/no-store", mine, 1),
+                ("/no-store", mine, 2),
+                ("/vary-star", mine, 2),
+                ("/language/1", mine, 1),
+                ("/language/2", "Accept-Language: fr\r\n", 2),
+                ("/chunked", mine, 1),
+            ] {
+                expect_answer(&mut stream, target, fields)?;
+                let asked = origin.count(target);
+                ensure!(
+                    asked == times,
+                    "{target}: the origin was asked {asked} times"
+                );
+            }
+            ensure!(figure(site, "used_total")? == 3);
+            // One may answer nobody, as the server sees; the others were asked for otherwise.
+            ensure!(figure(site, "failed_total")? == 1);
+            ensure!(figure(site, "unequal_total")? == 4);
+            ensure!(figure(site, "wasted_bytes_total")? > 30_000);
+            Ok(())
+        },
+    );
+}
