@@ -249,10 +249,12 @@ impl<K: Clone + Eq + Hash> Store<K> {
     }
 
     fn add(&mut self, page_id: PageId, id: u64, bytes: Bytes) {
+        let length = bytes.len() as u64;
         let Some(page) = self.pages.get_mut(&page_id) else {
+            // Its browser has left, and what was under way still comes.
+            self.figures.wasted_bytes += length;
             return;
         };
-        let length = bytes.len() as u64;
         let Some(place) = page.coming.get(&id) else {
             // Nobody is given it: another page promised it first, or it has failed.
             self.figures.wasted_bytes += length;

@@ -229,9 +229,15 @@ impl TlsDoor {
             tracing::debug!("fallback {address}: too many connections");
             return talk.refused(|refused| &mut refused.no_fallback);
         };
+        let mut web = match TcpStream::connect(address).await {
+            Ok(web) => web,
+            Err(error) => {
+                tracing::debug!("fallback {address}: {error}");
+                return talk.refused(|refused| &mut refused.no_fallback);
+            }
+        };
         talk.led_on();
         let done = async {
-            let mut web = TcpStream::connect(address).await?;
             web.write_all(first).await?;
             copy_bidirectional(&mut tcp, &mut web).await
         };

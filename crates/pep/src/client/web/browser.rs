@@ -30,6 +30,9 @@ const IDLE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(5);
 const LOOKS: u32 = 3;
 
+/// Time for which the end of an answer is waited for when all of it has been read.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
 /// Next thing that a browser says.
 pub(super) enum Next {
     Get(Request),
@@ -209,7 +212,7 @@ impl Browser {
         loop {
             let frame = tokio::select! {
                 frame = frames.recv() => frame,
-                () = self.speech.lost() => return Err(Gone(Outcome::LanReset)),
+                () = self.speech.lost() => return self.last_word(frames).await,
                 // Whoever has ended its own direction may still be there, but not for an origin that says nothing.
                 () = sleep(LOOK) => {
                     looks = if self.speech.is_half_closed() { looks + 1 } else { 0 };
@@ -231,6 +234,18 @@ impl Browser {
                 }
                 None => return Ok(None),
             }
+        }
+    }
+
+    /// Answer's end, of which a browser that has gone may have known all the same: a pipe's far end leaves with the last byte.
+    async fn last_word(&self, mut frames: mpsc::Receiver<Frame>) -> Result<Option<Closing>, Gone> {
+        let last = match self.speech {
+            Speech::Piped(..) => timeout(LAST_WORD, frames.recv()).await.ok().flatten(),
+            Speech::Clear(_) | Speech::Trusted(..) => None,
+        };
+        match last {
+            Some(Frame::End { close, .. }) => Ok(Some(close)),
+            _ => Err(Gone(Outcome::LanReset)),
         }
     }
 

@@ -3,8 +3,6 @@
 use rustls::server::{Acceptor, ClientHello};
 use rustls::{CipherSuite, NamedGroup, SignatureScheme};
 
-use super::multiplexed::HTTP2;
-
 /// Bytes in which a ClientHello has to be; those of browsers have 2,000.
 pub(super) const MAX_HELLO: usize = 16 * 1024;
 
@@ -77,7 +75,7 @@ impl HelloReader {
     }
 }
 
-/// A browser that speaks HTTP/2 or HTTP/1.1 in TLS and takes ECDSA certificates of P-256 can be answered. Encrypted ClientHello is no
+/// A browser that speaks HTTP/1.1 in TLS, as all do beside HTTP/2, and takes ECDSA certificates of P-256 can be answered. Encrypted ClientHello is no
 /// hindrance: browsers send one that means nothing (RFC 9849 §6.2), and one that means something names another host outside.
 fn judge(hello: &ClientHello<'_>) -> Heard {
     let suits = hello.cipher_suites().iter().any(|it| SUITES.contains(it))
@@ -89,7 +87,7 @@ fn judge(hello: &ClientHello<'_>) -> Heard {
             .contains(&SignatureScheme::ECDSA_NISTP256_SHA256)
         && hello
             .alpn()
-            .is_none_or(|mut protocols| protocols.any(|it| it == b"http/1.1" || it == HTTP2));
+            .is_none_or(|mut protocols| protocols.any(|it| it == b"http/1.1"));
     match hello.server_name() {
         Some(name) if suits => Heard::Host(name.to_ascii_lowercase()),
         Some(_) | None => Heard::Other,
@@ -143,8 +141,9 @@ mod tests {
             assert_eq!(heard(&whole, size), Heard::Host("a.example.com".into()));
         }
         assert_eq!(heard(&whole[..whole.len() - 1], 100), Heard::Part);
-        let both = hello("a.example", &TLS13, &["h2"]);
-        assert_eq!(heard(&both, 500), Heard::Host("a.example".into()));
+        // No browser, but an application that would lose what it wants of HTTP/2.
+        let grpc = hello("a.example", &TLS13, &["h2"]);
+        assert_eq!(heard(&grpc, 500), Heard::Other);
         for silent in [&TLS13, &TLS12].map(|version| hello("a.example", version, &[])) {
             assert_eq!(heard(&silent, 500), Heard::Host("a.example".into()));
         }

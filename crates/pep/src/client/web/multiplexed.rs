@@ -17,9 +17,9 @@ use std::time::Duration;
 use bentpipe_proto::tunnel::Destination;
 use bytes::Bytes;
 use http_body_util::{Either, Empty};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{COOKIE, HOST, HeaderMap, HeaderValue, TE};
+use hyper::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, TE, TRANSFER_ENCODING};
 use hyper::rt::Executor;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -28,11 +28,12 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_local;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
 use super::browser::{Browser, Parts};
 use super::piped::piped;
+use super::speech::PARTING;
 use super::{Ending, PageRoad, Pages};
 use crate::relay::Outcome;
 use crate::relay::over_tcp::OverTcp as _;
@@ -43,8 +44,8 @@ pub(super) const HTTP2: &[u8] = b"h2";
 /// Requests of one connection that are answered at one time; browsers wait with others.
 const MAX_STREAMS: u32 = 64;
 
-/// Fields of a request, bytes as HTTP/2 counts them: what fits a request of HTTP/1.1 here.
-const MAX_FIELDS: u32 = 16 * 1024;
+/// Fields of a request, bytes as HTTP/2 counts them. What is longer than a request that is read here is relayed, as of HTTP/1.1.
+const MAX_FIELDS: u32 = 128 * 1024;
 
 /// Bytes of an answer that wait for a browser, of each request.
 const SEND_BUFFER: usize = 64 * 1024;
@@ -127,6 +128,8 @@ impl Multiplexed {
                 .max_concurrent_streams(MAX_STREAMS)
                 .max_header_list_size(MAX_FIELDS)
                 .max_send_buf_size(SEND_BUFFER)
+                // Answers are the host's: this machine's clock has no part in them.
+                .auto_date_header(false)
                 .serve_connection(TokioIo::new(self.tls), service)
         );
         loop {
@@ -156,11 +159,16 @@ impl<R: PageRoad + 'static> Requests<R> {
         };
         // Closed by nobody.
         let held = self.places.clone().acquire_owned().await.ok();
-        let (near, far) = piped();
+        let (near, far, gone) = piped();
         let place = (self.destination.clone(), self.source);
         let browser = Browser::piped(near, place, self.name.clone());
         spawn_local(async move {
-            self.serve(browser).await;
+            let mut serving = pin!(self.serve(browser));
+            tokio::select! {
+                () = serving.as_mut() => {}
+                // What the browser has taken back must not hold its place for as long as an origin says nothing.
+                _ = gone => drop(timeout(PARTING, serving).await),
+            }
             drop(held);
         });
         let (mut sender, connection) = http1::handshake(TokioIo::new(far)).await?;
@@ -191,8 +199,13 @@ impl<R: PageRoad + 'static> Requests<R> {
         let target = request.uri().path_and_query()?.as_str();
         *request.uri_mut() = target.parse::<Uri>().ok()?;
         *request.version_mut() = Version::HTTP_11;
+        let unsized_body = !request.body().is_end_stream();
         let fields = request.headers_mut();
         fields.insert(HOST, host);
+        // Of a method that seldom has a body, a body without a length would be left out.
+        if unsized_body && !fields.contains_key(CONTENT_LENGTH) {
+            fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         fields.remove(TE);
         join_cookies(fields);
         Some(request)

@@ -26,13 +26,14 @@ pub(super) struct NearEnd {
 pub(super) struct FarEnd {
     pipe: DuplexStream,
     ended: Rc<Cell<bool>>,
-    _gone: oneshot::Sender<()>,
+    /// Both ring when this end is gone.
+    _gone: [oneshot::Sender<()>; 2],
 }
 
-/// A pipe.
-pub(super) fn piped() -> (NearEnd, FarEnd) {
+/// A pipe, and what rings when its far end is gone.
+pub(super) fn piped() -> (NearEnd, FarEnd, oneshot::Receiver<()>) {
     let ((near, far), ended) = (duplex(PIPE), Rc::new(Cell::new(false)));
-    let (gone, abandoned) = oneshot::channel();
+    let ((tells_near, abandoned), (tells, gone)) = (oneshot::channel(), oneshot::channel());
     let near = NearEnd {
         pipe: near,
         ended: ended.clone(),
@@ -41,9 +42,9 @@ pub(super) fn piped() -> (NearEnd, FarEnd) {
     let far = FarEnd {
         pipe: far,
         ended,
-        _gone: gone,
+        _gone: [tells_near, tells],
     };
-    (near, far)
+    (near, far, gone)
 }
 
 impl NearEnd {
@@ -126,7 +127,7 @@ mod tests {
     #[tokio::test]
     async fn a_pipe_ends_in_order_or_is_reset() {
         for in_order in [true, false] {
-            let (mut near, mut far) = piped();
+            let (mut near, mut far, _gone) = piped();
             near.write_all(b"abc").await.unwrap();
             if in_order {
                 near.shutdown().await.unwrap();
@@ -136,8 +137,9 @@ mod tests {
             let end = far.read_to_end(&mut read).await;
             assert_eq!((read.as_slice(), end.is_ok()), (&b"abc"[..], in_order));
         }
-        let (mut near, far) = piped();
+        let (mut near, far, gone) = piped();
         drop(far);
         near.abandoned().await;
+        assert!(gone.await.is_err());
     }
 }

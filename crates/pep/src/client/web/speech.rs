@@ -15,7 +15,7 @@ use crate::relay::delivered;
 use crate::relay::over_tcp::OverTcp as _;
 
 /// Time for which a browser may hold up the end of its connection.
-const PARTING: Duration = Duration::from_secs(5);
+pub(super) const PARTING: Duration = Duration::from_secs(5);
 
 /// Bytes both ways.
 pub(super) trait ByteStream: AsyncRead + AsyncWrite + Unpin {}

@@ -16,7 +16,7 @@ mod secure;
 mod trust;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -81,7 +81,12 @@ pub(super) struct ServedPages {
     /// Lines about origins that are not believed.
     complaints: Throttle,
     accounts: RefCell<HashMap<ConnectionId, Account>>,
+    /// Origins that connections are being opened to ahead of objects.
+    opening: RefCell<HashSet<ObjectsOrigin>>,
 }
+
+/// Client, and the origin that its objects come from.
+type ObjectsOrigin = (ConnectionId, SocketAddr, TlsName);
 
 impl ServedPages {
     /// Pages of clients whose rights `rights` judges; over TLS as well, with origins that `trust` believes.
@@ -95,6 +100,7 @@ impl ServedPages {
             tls: trust.map(TlsConnector::from),
             complaints: Throttle::new(),
             accounts: RefCell::default(),
+            opening: RefCell::default(),
         })
     }
 
@@ -102,6 +108,7 @@ impl ServedPages {
     pub(super) fn open(self: &Rc<Self>, id: ConnectionId, flow: FlowKey, destination: Destination) {
         if let Some(client) = self.rights.admit(id, flow) {
             let peer = PageClient { id, client };
+            self.accounts.borrow_mut().entry(id).or_default();
             spawn_local(serve(self.clone(), peer, flow, destination));
         }
     }
@@ -135,8 +142,10 @@ impl ServedPages {
         }
     }
 
-    fn account<T>(&self, id: ConnectionId, change: impl FnOnce(&mut Account) -> T) -> T {
-        change(self.accounts.borrow_mut().entry(id).or_default())
+    fn account<T: Default>(&self, id: ConnectionId, change: impl FnOnce(&mut Account) -> T) -> T {
+        // None is left of a client that has gone while a page of it ends.
+        let mut accounts = self.accounts.borrow_mut();
+        accounts.get_mut(&id).map(change).unwrap_or_default()
     }
 }
 

@@ -76,6 +76,15 @@ impl Origins {
         self.take_if(client, |origin| origin.to == to && origin.name == *name)
     }
 
+    /// Number of those to `to` that wait for this client, by `name`.
+    pub(super) fn count(&self, client: ConnectionId, to: SocketAddr, name: &TlsName) -> usize {
+        let waiting = self.0.borrow();
+        let fits = |one: &&Waiting| {
+            one.client == client && one.origin.to == to && one.origin.name == *name
+        };
+        waiting.iter().filter(fits).count()
+    }
+
     fn take_if(
         &self,
         client: ConnectionId,

@@ -22,7 +22,10 @@ pub(super) async fn relay(
     // One that waits may have ended without a word, and these bytes can be sent once only.
     let connected = match reached {
         fresh @ ReachedOrigin::Fresh(..) => pages.secured(peer, fresh, &name).await,
-        ReachedOrigin::Waiting(_) => pages.dialled(peer, to, &name).await,
+        ReachedOrigin::Waiting(origin) => {
+            pages.origins.put(peer.id, origin);
+            pages.dialled(peer, to, &name).await
+        }
     };
     let fault = match connected {
         Ok(mut origin) => {

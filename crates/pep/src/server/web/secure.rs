@@ -13,10 +13,22 @@ use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use super::origins::{OriginSocket, ReachedOrigin, TlsName};
-use super::{PageClient, ServedPages};
+use super::{ObjectsOrigin, PageClient, ServedPages};
 
 /// Time that an origin has for its handshake.
 const HANDSHAKE: Duration = Duration::from_secs(15);
+
+/// Connections that are being opened ahead of the objects of pages.
+struct ConnectingAhead {
+    pages: Rc<ServedPages>,
+    place: ObjectsOrigin,
+}
+
+impl Drop for ConnectingAhead {
+    fn drop(&mut self) {
+        self.pages.opening.borrow_mut().remove(&self.place);
+    }
+}
 
 /// Reason why a response does not come whole.
 pub(super) enum Unfetched {
@@ -92,15 +104,23 @@ impl ServedPages {
         to: SocketAddr,
         name: &TlsName,
     ) {
-        if name.is_none() {
+        let place = (peer.id, to, name.clone());
+        // Many pages at one time share those that one of them has asked for.
+        if name.is_none() || !self.opening.borrow_mut().insert(place.clone()) {
             return;
         }
+        let opening = Rc::new(ConnectingAhead {
+            pages: self.clone(),
+            place,
+        });
         // The page's own connection is one of those that objects have at one time.
-        for _ in 1..MAX_AT_ONCE {
-            let (pages, peer, name) = (self.clone(), peer.clone(), name.clone());
+        let waiting = self.origins.count(peer.id, to, name);
+        for _ in waiting..MAX_AT_ONCE - 1 {
+            let (opening, peer) = (opening.clone(), peer.clone());
             spawn_local(async move {
+                let (pages, (_, to, name)) = (&opening.pages, &opening.place);
                 // Whoever asks for the page is told what is wrong.
-                if let Ok(origin) = pages.dialled(&peer, to, &name).await {
+                if let Ok(origin) = pages.dialled(&peer, *to, name).await {
                     pages.origins.put(peer.id, origin);
                 }
             });
