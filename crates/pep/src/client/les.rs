@@ -21,6 +21,7 @@ use bentpipe_sealed::les::Unwritten;
 use bentpipe_sealed::les::sa::{AnswerCode, Initiator, Plan, Step, Unsent, Violation};
 use bytes::{Bytes, BytesMut};
 use tokio::net::UdpSocket;
+use tokio::task::yield_now;
 
 use super::connections::Attempt;
 use super::tunnels::Tunnels;
@@ -282,6 +283,8 @@ impl Layering {
             if !opened.is_empty() {
                 deliver(opened);
             }
+            // The device and the tunnel have their turn, however fast packets come.
+            yield_now().await;
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::spawn_local;
+use tokio::task::{spawn_local, yield_now};
 use tokio::time::sleep;
 
 use super::{LayeredPacket, LayeredTunnels, ReturnPath};
@@ -97,6 +97,8 @@ impl LesDoor {
                     Err(error) => tracing::debug!("a socket of LES: {error}"),
                 }
             }
+            // Strangers can keep the socket full, and this thread has signals and other doors to serve.
+            yield_now().await;
         }
     }
 

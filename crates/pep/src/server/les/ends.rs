@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::{LesBody, LesKind};
 use bentpipe_sealed::les::Spi;
@@ -19,6 +20,10 @@ use crate::process;
 use crate::shard::Shard;
 use crate::status;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
+
+/// Time after its last packet for which a client is sent packets of LES: a NAT on the way may forget it soon after, or its address
+/// may have changed. The tunnel follows both, so packets take that way then.
+const WAY_BACK: Duration = Duration::from_secs(20);
 
 /// Packets of one tunnel that were opened.
 pub(in crate::server) type OpenedPackets = (ConnectionId, Vec<Bytes>);
@@ -37,8 +42,8 @@ struct LayeredEnd {
     responder: Responder,
     /// Names that the table of all shards has.
     listens: Vec<Spi>,
-    /// Way that the client's last valid packet came by.
-    back: Option<ReturnPath>,
+    /// Way that the client's last valid packet came by, and when.
+    back: Option<(ReturnPath, Instant)>,
     traffic: LesTraffic,
 }
 
@@ -185,7 +190,9 @@ impl LayeredEnds {
         let Some(end) = ends.get_mut(&id) else {
             return false;
         };
-        let Some(back) = end.back.as_ref().filter(|_| tcp(packet).is_some()) else {
+        let is_open = |at: Instant| process::now() < at + WAY_BACK;
+        let back = end.back.as_ref().filter(|(_, at)| is_open(*at));
+        let Some((back, _)) = back.filter(|_| tcp(packet).is_some()) else {
             return false;
         };
         let mut out = BytesMut::new();
@@ -236,7 +243,7 @@ fn open(end: &mut LayeredEnd, from: &ReturnPath, bytes: &[u8]) -> Option<Bytes> 
     match end.responder.open(process::now(), bytes, &mut inner) {
         Ok(_) => {
             end.traffic.received(bytes.len(), from.peer);
-            end.back = Some(from.clone());
+            end.back = Some((from.clone(), process::now()));
             Some(inner.into())
         }
         Err(why) => {
