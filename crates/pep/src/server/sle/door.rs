@@ -11,6 +11,7 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 use tokio::time::sleep_until;
 
 use super::super::strangers::{Stranger, Strangers};
@@ -21,7 +22,7 @@ use crate::process::{self, RunError};
 use crate::relay::prepare;
 
 /// Flows that may wait for a shard to take them in.
-const QUEUE: usize = 1024;
+const QUEUE: usize = 4096;
 
 /// Bytes that are read before it is known who is there: preface and first record.
 const FIRST_BYTES: usize = PREFACE + MAX_RECORD;
@@ -91,7 +92,9 @@ impl SleDoor {
             let door = self.clone();
             accept(listener, move |outer, peer| {
                 door.admit(outer, peer);
-                std::future::ready(())
+                // Before the next one those that are in are heard: of a client's thousand connections at once each would else
+                // be a stranger, and have its host's share used up.
+                yield_now()
             });
         }
     }
