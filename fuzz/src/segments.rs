@@ -64,7 +64,7 @@ fn headers(data: &[u8]) {
     }
 }
 
-/// What is read is the same however it is cut, and can be written again.
+/// Messages are read alike however their bytes are cut, and can be written again.
 fn stream(data: &[u8]) {
     let read = |pieces: std::slice::Chunks<'_, u8>| {
         let mut parser = Parser::default();

@@ -1,4 +1,4 @@
-//! What both ends of LES (`PROTOCOL.md` §20) share: which packets are led to it, inputs of associations, and the count of
+//! Parts that both ends of LES (`PROTOCOL.md` §20) share: which packets are led to it, inputs of associations, and the count of
 //! packets.
 
 use std::net::SocketAddr;

@@ -198,7 +198,7 @@ mod tests {
     /// Inner SYN of PROTOCOL.md §20.8, with timestamps.
     const SYN: &str = "4500003c778840003f064080c0a8010ac0000201c73801bb0102030400000000a0c2fffff28c00000204\
                        05b40402080a010203040000000001030307";
-    /// The same as it arrives, without.
+    /// Inner SYN of PROTOCOL.md §20.8 as it arrives, without timestamps.
     const TIDY: &str = "4500003c778840003f064080c0a8010ac0000201c73801bb0102030400000000a002fffffaa3000002\
                         0405680402010101010101010101010103 0307";
 

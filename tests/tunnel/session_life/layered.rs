@@ -299,7 +299,7 @@ fn a_client_that_is_given_a_rate_has_no_les_any_more() {
     });
 }
 
-/// What the client's own machine says goes the same way.
+/// Connections of the client's own machine go by LES as well.
 #[test]
 fn connections_of_the_client_itself_are_sealed_as_well() {
     let config = SiteConfig {

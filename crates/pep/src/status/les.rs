@@ -1,4 +1,4 @@
-//! What `status` says of packets that are sealed beside the tunnel.
+//! Figures of `status` about packets that are sealed beside the tunnel.
 
 use std::fmt::{self, Display, Formatter};
 

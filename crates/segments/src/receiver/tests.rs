@@ -1,3 +1,5 @@
+//! Receiving half alone: order, windows, and what is acknowledged when.
+
 use bytes::Bytes;
 
 use super::*;

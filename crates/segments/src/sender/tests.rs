@@ -1,3 +1,5 @@
+//! Sending half alone: repairs, windows, and an end that is silent.
+
 use bytes::Bytes;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Table of flows: which are relayed, forwarded or reset.
+
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

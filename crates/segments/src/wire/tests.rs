@@ -1,3 +1,5 @@
+//! Messages between PEPs: the vectors of `PROTOCOL.md` §20.9, and faults.
+
 use super::*;
 
 const PROTOCOL: &str = include_str!("../../../../PROTOCOL.md");

@@ -1,4 +1,4 @@
-//! What is chosen before a run, and what comes of it.
+//! Settings of a run of the model, and its result.
 
 use bentpipe_segments::{Bounds, Counts};
 
@@ -37,7 +37,7 @@ pub(crate) struct Setting {
     /// Delay of the stream beyond that of packets, bytes that it holds, bytes that it takes at once.
     pub(crate) stream: (Micros, usize, usize),
     pub(crate) bounds: Bounds,
-    /// What has broken off is noticed at each PEP after that time.
+    /// Time after which each PEP notices that the stream has broken off.
     pub(crate) notices: [Micros; 2],
     pub(crate) harm: Harm,
     /// A PEP that was restarted resets what it does not know.
