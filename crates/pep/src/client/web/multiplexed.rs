@@ -159,7 +159,7 @@ impl<R: PageRoad + 'static> Requests<R> {
         };
         // Closed by nobody.
         let held = self.places.clone().acquire_owned().await.ok();
-        let (near, far, gone) = piped();
+        let (near, far, mut gone) = piped();
         let place = (self.destination.clone(), self.source);
         let browser = Browser::piped(near, place, self.name.clone());
         spawn_local(async move {
@@ -167,7 +167,7 @@ impl<R: PageRoad + 'static> Requests<R> {
             tokio::select! {
                 () = serving.as_mut() => {}
                 // What the browser has taken back must not hold its place for as long as an origin says nothing.
-                _ = gone => drop(timeout(PARTING, serving).await),
+                () = gone.wait() => drop(timeout(PARTING, serving).await),
             }
             drop(held);
         });

@@ -8,50 +8,66 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
-use tokio::sync::oneshot;
+use tokio::io::{
+    AsyncRead, AsyncWrite, DuplexStream, Join, ReadBuf, ReadHalf, WriteHalf, duplex, join, split,
+};
+use tokio::sync::watch;
 
 use crate::relay::PIPE;
 
 /// End of a pipe at which a browser is answered.
 pub(super) struct NearEnd {
     pipe: DuplexStream,
-    /// Whether what was written has ended in order.
+    /// True once what was written has ended in order.
     ended: Rc<Cell<bool>>,
-    /// Rings when the far end is gone.
-    abandoned: oneshot::Receiver<()>,
+    gone: Departure,
 }
 
 /// End of a pipe at which a browser speaks.
-pub(super) struct FarEnd {
-    pipe: DuplexStream,
+pub(super) type FarEnd = Join<FarReader, WriteHalf<DuplexStream>>;
+
+/// Half of a far end that a browser is answered by.
+pub(super) struct FarReader {
+    pipe: ReadHalf<DuplexStream>,
     ended: Rc<Cell<bool>>,
-    /// Both ring when this end is gone.
-    _gone: [oneshot::Sender<()>; 2],
+    _gone: watch::Sender<()>,
 }
 
-/// A pipe, and what rings when its far end is gone.
-pub(super) fn piped() -> (NearEnd, FarEnd, oneshot::Receiver<()>) {
+/// Sign that nobody is at the far end of a pipe any more.
+#[derive(Clone)]
+pub(super) struct Departure(watch::Receiver<()>);
+
+impl Departure {
+    /// Waits until the far end is gone.
+    pub(super) async fn wait(&mut self) {
+        // Nothing is ever sent: an error says that the sender is no more.
+        while self.0.changed().await.is_ok() {}
+    }
+}
+
+/// A pipe, and what tells that its far end is gone.
+pub(super) fn piped() -> (NearEnd, FarEnd, Departure) {
     let ((near, far), ended) = (duplex(PIPE), Rc::new(Cell::new(false)));
-    let ((tells_near, abandoned), (tells, gone)) = (oneshot::channel(), oneshot::channel());
+    let (sender, receiver) = watch::channel(());
+    let gone = Departure(receiver);
     let near = NearEnd {
         pipe: near,
         ended: ended.clone(),
-        abandoned,
+        gone: gone.clone(),
     };
-    let far = FarEnd {
-        pipe: far,
+    let (read, write) = split(far);
+    let reader = FarReader {
+        pipe: read,
         ended,
-        _gone: [tells_near, tells],
+        _gone: sender,
     };
-    (near, far, gone)
+    (near, join(reader, write), gone)
 }
 
 impl NearEnd {
     /// Waits until nobody is at the far end any more.
     pub(super) async fn abandoned(&mut self) {
-        // Nothing is ever sent.
-        let _ = (&mut self.abandoned).await;
+        self.gone.wait().await;
     }
 }
 
@@ -84,7 +100,7 @@ impl AsyncWrite for NearEnd {
     }
 }
 
-impl AsyncRead for FarEnd {
+impl AsyncRead for FarReader {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -97,24 +113,6 @@ impl AsyncRead for FarEnd {
             true => Err(io::ErrorKind::ConnectionReset.into()),
             false => Ok(()),
         })
-    }
-}
-
-impl AsyncWrite for FarEnd {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.pipe).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.pipe).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.pipe).poll_shutdown(cx)
     }
 }
 
@@ -137,9 +135,9 @@ mod tests {
             let end = far.read_to_end(&mut read).await;
             assert_eq!((read.as_slice(), end.is_ok()), (&b"abc"[..], in_order));
         }
-        let (mut near, far, gone) = piped();
+        let (mut near, far, mut gone) = piped();
         drop(far);
         near.abandoned().await;
-        assert!(gone.await.is_err());
+        gone.wait().await;
     }
 }
