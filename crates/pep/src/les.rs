@@ -10,7 +10,7 @@ use bentpipe_sealed::les::{Discarded, EXPORTER, Spi};
 use zeroize::Zeroizing;
 
 use crate::status;
-use bentpipe_tunnel::engine::{Connection, random};
+use bentpipe_tunnel::engine::{Connection, headers, random};
 
 /// Number of TCP among IP protocols.
 const TCP: u8 = 6;
@@ -115,8 +115,7 @@ impl LesTraffic {
 /// Length on the link of a datagram of so many bytes to or from `peer`.
 fn on_link(bytes: usize, peer: SocketAddr) -> u64 {
     let ipv6 = matches!(peer, SocketAddr::V6(peer) if peer.ip().to_ipv4_mapped().is_none());
-    let headers = if ipv6 { 48 } else { 28 };
-    (bytes + headers) as u64
+    bytes as u64 + headers(ipv6)
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub use ledger::{Account, Ledger};
 pub use placement::Placement;
 pub use profile::{AckPolicy, Link, MAX_ACK_PACKETS, Profile};
 pub use reliable::{WireUse, is_over_tcp, over_tcp};
-pub use settings::{MAX_INITIAL_WINDOW, Wishes};
+pub use settings::{MAX_INITIAL_WINDOW, Wishes, headers};
 pub use totals::Totals;
 pub use trial::{HandshakeTrial, TrialOutcome};
 

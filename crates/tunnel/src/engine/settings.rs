@@ -17,8 +17,8 @@ use super::profile::{Link, Path};
 /// Largest first window that may be asked for, in packets.
 pub const MAX_INITIAL_WINDOW: u64 = 1000;
 
-/// Length of the headers below QUIC, IPv4 or IPv6 with UDP.
-pub(super) const fn headers(ipv6: bool) -> u64 {
+/// Length of the headers of IPv4 or IPv6 with UDP, bytes.
+pub const fn headers(ipv6: bool) -> u64 {
     if ipv6 { 48 } else { 28 }
 }
 
