@@ -1,21 +1,20 @@
 //! All connections of one shard: routes datagrams and timers to them and gathers what they send.
 //!
 //! One quinn `Endpoint`, many [`Connection`]s. Connections that may have something to send wait in
-//! `dirty`; timers are kept in order. No socket, no clock: [`super::shard`] and the virtual-time
+//! `dirty`; `endpoint/sending.rs` takes turns among them, `admission.rs` begins them; timers are kept in order. No socket, no clock: [`super::shard`] and the virtual-time
 //! tests drive it alike.
 
 mod admission;
+mod config;
 mod connections;
 mod schedule;
-mod wires;
+mod sending;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bentpipe_proto::tunnel::{CloseCode, Families, Hello};
-use bentpipe_units::Seed;
-use quinn_proto::crypto::ServerConfig as ServerCrypto;
+use bentpipe_proto::tunnel::{CloseCode, Families};
 use quinn_proto::{
     DatagramEvent, EcnCodepoint, Endpoint, EndpointEvent, QlogStream, ServerConfig, Transmit,
 };
@@ -27,47 +26,16 @@ use super::identity;
 use super::ledger::Ledger;
 use super::placement::Placement;
 use super::reliable::Wires;
-use super::settings::Wishes;
 use super::totals::{Allowance, Totals};
 use super::tuning;
 use crate::transport::MemoryPool;
+pub use config::{EngineConfig, ServerSetup};
 use connections::Connections;
 use schedule::{RoundRobin, Timers};
 
 /// Names a connection of an engine; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
-
-/// Everything that is the same for all connections of an engine.
-pub struct EngineConfig {
-    /// Derived from the private key, so that a restarted server's resets are believed.
-    pub reset_key: Arc<dyn quinn_proto::crypto::HmacKey>,
-    /// The shard, for a server; `None` for a client.
-    pub shard: Option<u8>,
-    /// Server only: how to answer handshakes.
-    pub server: Option<ServerSetup>,
-    /// HELLO that every tunnel of this engine starts with.
-    pub hello: Hello,
-    /// Memory that one tunnel may hold for its LAN sides, in bytes.
-    pub memory: u64,
-    /// Memory for the tunnels of all engines of this process.
-    pub pool: Arc<MemoryPool>,
-    /// Wishes for what this side sends.
-    pub wishes: Wishes,
-    /// Seeds jitter; in simulations also connection IDs.
-    pub seed: Seed,
-    /// Simulations: every random number of quinn's repeats.
-    pub deterministic: bool,
-}
-
-/// The server's half of [`EngineConfig`].
-#[derive(Clone)]
-pub struct ServerSetup {
-    /// TLS.
-    pub crypto: Arc<dyn ServerCrypto>,
-    /// Keys of address-validation tokens.
-    pub token_key: Arc<dyn quinn_proto::crypto::HandshakeTokenKey>,
-}
 
 /// Something happened on a connection.
 #[derive(Debug)]
@@ -367,61 +335,6 @@ impl Engine {
                 connection: id,
                 notice,
             });
-        }
-    }
-
-    /// The next batch for the socket; its bytes are written to `buf`, which must be empty.
-    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
-        if !self.allowance.permits() {
-            return None;
-        }
-        let transmit = self.next_transmit(now, buf)?;
-        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
-        let datagrams = transmit.size.div_ceil(segment) as u64;
-        let headers = datagrams * self.headers_of(transmit.destination);
-        self.allowance.enter_sent(transmit.size as u64 + headers);
-        Some(transmit)
-    }
-
-    fn next_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
-        if let Some((transmit, bytes)) = self.responses.pop_front() {
-            buf.extend_from_slice(&bytes);
-            return Some(transmit);
-        }
-        while let Some(id) = self.dirty.next() {
-            self.pump(now, id);
-            if self.connections.get(id).is_none() {
-                self.dirty.remove(id);
-                continue;
-            }
-            if !self.permit(now, id) {
-                continue;
-            }
-            let Some(connection) = self.connections.get_mut(id) else {
-                continue;
-            };
-            if let Some(transmit) = connection.poll_transmit(now, buf) {
-                self.dirty.end_turn(id);
-                return Some(transmit);
-            }
-            self.settle(now, id);
-        }
-        None
-    }
-
-    /// Nothing to send now: note when to come back, and forget the connection if it is over.
-    fn settle(&mut self, now: Instant, id: ConnectionId) {
-        self.pump(now, id);
-        self.dirty.remove(id);
-        let Some(connection) = self.connections.get_mut(id) else {
-            return;
-        };
-        let due = connection.poll_timeout();
-        let over = connection.is_over();
-        if over {
-            self.forget(id);
-        } else {
-            self.timers.set(id, due);
         }
     }
 

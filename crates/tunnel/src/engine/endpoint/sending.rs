@@ -1,16 +1,71 @@
-//! Connections whose datagrams travel inside TCP connections: what the shell tells of these, and who has to wait for one.
+//! Batches that leave: connections take turns, and one whose datagrams travel inside a TCP connection waits while that is full.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::super::reliable::{HEADERS, WireTurn, WireUse};
 use super::super::settings::headers;
-use super::{Connection, ConnectionId, Engine};
+use super::{Connection, ConnectionId, Engine, Output};
 
 /// Time after which a connection whose wire is full looks at its timers again.
 const HELD: Duration = Duration::from_millis(10);
 
 impl Engine {
+    /// The next batch for the socket; its bytes are written to `buf`, which must be empty.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        if !self.allowance.permits() {
+            return None;
+        }
+        let transmit = self.next_transmit(now, buf)?;
+        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
+        let datagrams = transmit.size.div_ceil(segment) as u64;
+        let headers = datagrams * self.headers_of(transmit.destination);
+        self.allowance.enter_sent(transmit.size as u64 + headers);
+        Some(transmit)
+    }
+
+    fn next_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        if let Some((transmit, bytes)) = self.responses.pop_front() {
+            buf.extend_from_slice(&bytes);
+            return Some(transmit);
+        }
+        while let Some(id) = self.dirty.next() {
+            self.pump(now, id);
+            if self.connections.get(id).is_none() {
+                self.dirty.remove(id);
+                continue;
+            }
+            if !self.permit(now, id) {
+                continue;
+            }
+            let Some(connection) = self.connections.get_mut(id) else {
+                continue;
+            };
+            if let Some(transmit) = connection.poll_transmit(now, buf) {
+                self.dirty.end_turn(id);
+                return Some(transmit);
+            }
+            self.settle(now, id);
+        }
+        None
+    }
+
+    /// Nothing to send now: note when to come back, and forget the connection if it is over.
+    fn settle(&mut self, now: Instant, id: ConnectionId) {
+        self.pump(now, id);
+        self.dirty.remove(id);
+        let Some(connection) = self.connections.get_mut(id) else {
+            return;
+        };
+        let due = connection.poll_timeout();
+        let over = connection.is_over();
+        if over {
+            self.forget(id);
+        } else {
+            self.timers.set(id, due);
+        }
+    }
+
     /// Permits a connection to send, unless its wire is full; then its turn comes once there is room.
     pub(super) fn permit(&mut self, now: Instant, id: ConnectionId) -> bool {
         let Some(connection) = self.connections.get_mut(id) else {
