@@ -210,8 +210,9 @@ fn own(packet: &LaxSlicedPacket<'_>, expected: &ExpectedPackets) -> Option<Class
     if is_tunnel(packet, expected.tunnel) {
         return Some(Class::Tunnel);
     }
-    let idle = expected.idle?;
-    is_tunnel(packet, idle).then_some(Class::Idle)
+    let mut idle = expected.idle.into_iter().flatten();
+    idle.any(|idle| is_tunnel(packet, idle))
+        .then_some(Class::Idle)
 }
 
 /// For errors that quote a packet.
@@ -301,7 +302,7 @@ mod tests {
         };
         let beside = ExpectedPackets {
             tunnel: Tunnel::Tcp(PORT),
-            idle: None,
+            idle: [None; 2],
             names_beside: true,
         };
         let resolver = RESOLVER.octets();
@@ -396,7 +397,7 @@ mod tests {
         let other = error(&udp(40_000, 53));
         assert_eq!(classify(V4, &other, TUNNEL), Class::Clear);
         let idle = ExpectedPackets {
-            idle: Some(Tunnel::Udp(53)),
+            idle: [Some(Tunnel::Udp(7)), Some(Tunnel::Udp(53))],
             ..TUNNEL.into()
         };
         assert_eq!(classify(V4, &other, idle), Class::TunnelError);

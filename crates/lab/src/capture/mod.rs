@@ -57,8 +57,8 @@ impl From<u16> for Tunnel {
 pub struct ExpectedPackets {
     /// Mark by which the tunnel's packets are known.
     pub tunnel: Tunnel,
-    /// Another tunnel of its own that stands beside it without the content that is measured.
-    pub idle: Option<Tunnel>,
+    /// Other tunnels of its own that stand beside it without the content that is measured.
+    pub idle: [Option<Tunnel>; 2],
     /// Questions to the web's resolver and its answers pass beside the tunnel: that of one who takes TCP alone, as PEPs
     /// do, and forwards all else.
     pub names_beside: bool,
@@ -69,7 +69,7 @@ impl<T: Into<Tunnel>> From<T> for ExpectedPackets {
     fn from(tunnel: T) -> Self {
         Self {
             tunnel: tunnel.into(),
-            idle: None,
+            idle: [None; 2],
             names_beside: false,
         }
     }
@@ -87,9 +87,9 @@ pub struct Capture {
 pub struct CaptureReport {
     /// Packets of the tunnel.
     pub tunnel_packets: u64,
-    /// Packets of the other tunnel of its own, if there is one.
+    /// Packets of the other tunnels of its own, if there are some.
     pub idle_packets: u64,
-    /// ICMP errors that quote a packet of either: from the kernel where a daemon is gone. What they quote is
+    /// ICMP errors that quote a packet of any of them: from the kernel where a daemon is gone. What they quote is
     /// encrypted.
     pub tunnel_errors: u64,
     /// ARP, IPv6 neighbour discovery, and membership of link-local groups.

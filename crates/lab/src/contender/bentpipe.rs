@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::Repairs;
 use super::ahead::PagesAhead;
-use super::ends::{Between, End, HANDSHAKE};
+use super::ends::{Between, End, HANDSHAKE, WEB_NETWORKS};
 use crate::workload::corpus;
 use bentpipe_emulator::topology::{Process, RESOLVER, RESOLVER6, Topology, WEB, WEB6, host, host6};
 
@@ -23,6 +23,8 @@ pub const SERVER_PORT: u16 = 4433;
 pub(super) const HOSTS_PORT: u16 = 4435;
 /// The TCP port of flows that are sealed beside the tunnel.
 pub(super) const SLE_PORT: u16 = 4434;
+/// The UDP port of TCP that is sealed packet by packet beside the tunnel.
+pub(super) const LES_PORT: u16 = 4501;
 /// The TCP port of the tunnel over TLS.
 pub(super) const TLS_PORT: u16 = 443;
 /// Socket at which the client answers `bentpipe status`.
@@ -51,10 +53,31 @@ pub struct Settings {
     pub tls: bool,
     /// True if TCP is sealed beside the tunnel, a connection for each.
     pub sle: bool,
+    /// Messages by which TCP is sealed packet by packet beside the tunnel, if it is.
+    pub les: Option<LesFlow>,
     /// Pages whose objects are fetched ahead, if some are.
     pub ahead: Option<PagesAhead>,
     /// Place of both ends.
     pub between: Between,
+}
+
+/// Messages that LES sets up its keys with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LesFlow {
+    /// bentpipe's own: data goes with the first message.
+    Short,
+    /// The paper's: data goes after the third.
+    Paper,
+}
+
+impl LesFlow {
+    /// Value of the client's key `flow`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Short => "short",
+            Self::Paper => "paper",
+        }
+    }
 }
 
 impl Between {
@@ -230,18 +253,19 @@ fn configure(
     };
     let (listen_tls, tls) = settings.tls_keys(address);
     let (listen_sle, sle) = settings.sle_tables(address);
+    let (listen_les, les) = settings.les_tables(address);
     let ahead = settings.ahead.map(|pages| pages.tables(topology));
     let [served_pages, pages] = ahead.unwrap_or_default();
     let server_file = format!(
         "{}listen = \"{listen}\"\n{listen_tls}\n\
          [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\nallow = [{}]\n\n\
-         [dns]\nservers = \"{RESOLVER}\"\n{listen_sle}{served_pages}",
+         [dns]\nservers = \"{RESOLVER}\"\n{listen_sle}{listen_les}{served_pages}",
         own(&server, SERVER_SOCKET),
         between.allowed(),
     );
     let client_file = format!(
         "{}\n[server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n{tls}\n\
-         [intercept]\n{}{}\n{sle}[link]\n{}{pages}",
+         [intercept]\n{}{}\n{sle}{les}[link]\n{}{pages}",
         own(&client, CLIENT_SOCKET),
         between.taken(settings.local),
         settings.other(),
@@ -268,6 +292,19 @@ impl Settings {
             ),
             false => Default::default(),
         }
+    }
+
+    /// Tables about packets in two zones, of the server's file and the client's.
+    fn les_tables(&self, address: Ipv4Addr) -> (String, String) {
+        let Some(flow) = self.les else {
+            return Default::default();
+        };
+        let [ipv4, ipv6] = WEB_NETWORKS;
+        let (listen, flow) = (format!("{address}:{LES_PORT}"), flow.name());
+        let client = format!(
+            "[les]\nport = {LES_PORT}\nflow = \"{flow}\"\ndestinations = [\"{ipv4}\", \"{ipv6}\"]\n\n"
+        );
+        (format!("\n[les]\nlisten = \"{listen}\"\n"), client)
     }
 
     /// Lines about TLS of the server's file, and of the client's `[server]`.

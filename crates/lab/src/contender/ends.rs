@@ -25,7 +25,7 @@ pub(super) const HANDSHAKE: Duration = Duration::from_secs(180);
 pub(super) type Inside = [&'static str; 2];
 
 /// The networks of the web.
-const WEB_NETWORKS: Inside = ["10.30.0.0/24", "fd00:30::/64"];
+pub(super) const WEB_NETWORKS: Inside = ["10.30.0.0/24", "fd00:30::/64"];
 
 /// Nodes that have a contender's ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -8,7 +8,7 @@
 //!              └─ one end of the contender ─┘ the other
 //! ```
 //!
-//! A VPN may also have its ends at user and web, and an operator's PEP under it; SLE has them there alone.
+//! A VPN may also have its ends at user and web, and an operator's PEP under it; SLE and LES have them there alone.
 
 mod accelerator;
 mod ahead;
@@ -42,7 +42,7 @@ pub(crate) use ahead::WEB_AUTHORITY;
 pub use available::{Available, kernel_bbr};
 use available::{first_line, kernel};
 pub(crate) use bentpipe::TRACES;
-pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
+pub use bentpipe::{CLIENT_SOCKET, Daemons, LesFlow, SERVER_PORT, Settings, Tuned};
 pub use ends::Between;
 use interception::Interception;
 pub(crate) use name::check_programs;
@@ -86,7 +86,7 @@ enum Carrier {
     Split(split::Place),
     /// A VPN, and splitters inside or around it.
     Vpn(Vpn, Tuning, Option<split::Place>),
-    /// A VPN, or SLE, between user and web, and an operator's PEP between terminal and gateway, through which TCP of the VPN goes.
+    /// A VPN, SLE or LES between user and web, and an operator's PEP between terminal and gateway, through which TCP of the VPN goes.
     Hosts(Vpn, Option<Pep>),
     /// A program that the user names.
     Program(Program),
@@ -255,7 +255,7 @@ impl Contender {
             Carrier::Split(_) | Carrier::Accelerator => {
                 Err("it splits TCP; UDP passes it by".into())
             }
-            Carrier::BentpipeSle | Carrier::Hosts(Vpn::Sle, _) => Err(
+            Carrier::BentpipeSle | Carrier::Hosts(Vpn::Sle | Vpn::Les(_), _) => Err(
                 "it seals TCP; UDP goes through the tunnel beside, as that of `bentpipe`".into(),
             ),
             _ => Ok(()),

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use bentpipe_config::{ConfigError, Source};
 
 use super::ahead::PagesAhead;
+use super::bentpipe::LesFlow;
 use super::openvpn::OpenVpnProtocol;
 use super::program::{KnownProgram, Named, Program};
 use super::split::Place;
@@ -63,7 +64,12 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
             }));
         }
     }
-    let hosts = VPNS.into_iter().chain([("sle", Vpn::Sle)]);
+    let own = [
+        ("sle", Vpn::Sle),
+        ("les", Vpn::Les(LesFlow::Short)),
+        ("les-paper", Vpn::Les(LesFlow::Paper)),
+    ];
+    let hosts = VPNS.into_iter().chain(own);
     all.extend(hosts.map(|(name, vpn)| (format!("{name}@hosts"), Carrier::Hosts(vpn, None))));
     let known = KnownProgram::ALL
         .map(|(name, kind)| (name.to_owned(), Carrier::Program(Program::unnamed(kind))));
@@ -83,7 +89,7 @@ impl fmt::Display for UnknownContender {
         let tcp = Congestion::ALL.map(Congestion::name).join("`, `");
         write!(
             f,
-            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`, the first window of `plain` and `split`, as in `plain:iw=30`, and a VPN or SLE of the hosts may have an operator's PEP under it: `+accelerator`, `+split` or `+pepsal`, as in `ipsec@hosts+accelerator`",
+            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`, the first window of `plain` and `split`, as in `plain:iw=30`, and a VPN, SLE or LES of the hosts may have an operator's PEP under it: `+accelerator`, `+split` or `+pepsal`, as in `ipsec@hosts+accelerator`",
             self.0,
             carriers.join("`, `")
         )
@@ -274,18 +280,18 @@ mod tests {
         let [udp, tcp] = ["ipsec@hosts+accelerator/bbr", "openvpn-tcp@hosts+split"]
             .map(|name| parsed(name).unwrap());
         assert_eq!(
-            (udp.tunnel(), udp.idle_tunnel(), udp.on_lans()),
+            (udp.tunnel(), udp.idle_tunnels(), udp.on_lans()),
             (
                 Some(Tunnel::Ipsec),
-                Some(Tunnel::Udp(4433)),
+                [Some(Tunnel::Udp(4433)), None],
                 Some(Tunnel::Ipsec.into())
             )
         );
         assert_eq!(
-            (tcp.tunnel(), tcp.idle_tunnel(), tcp.on_lans()),
+            (tcp.tunnel(), tcp.idle_tunnels(), tcp.on_lans()),
             (
                 Some(Tunnel::Tcp(4433)),
-                None,
+                [None; 2],
                 Some(Tunnel::Tcp(1194).into())
             )
         );
@@ -296,7 +302,7 @@ mod tests {
             let [link, lans] = [sle.on_link(false), sle.on_lans()].map(Option::unwrap);
             (link.tunnel, link.idle, lans.tunnel, lans.idle)
         };
-        let (own, beside) = (Tunnel::Tcp(4434), Some(Tunnel::Udp(4435)));
+        let (own, beside) = (Tunnel::Tcp(4434), [Some(Tunnel::Udp(4435)), None]);
         for name in ["sle@hosts", "sle@hosts+pepsal"] {
             assert_eq!(sle(name), (own, beside, own, beside));
         }
@@ -308,8 +314,24 @@ mod tests {
             let name = format!("sle@hosts+{pep}");
             assert_eq!(sle(&name), (tunnel, beside, own, beside));
         }
+        // An operator's PEP has no TCP to split in packets of LES.
+        let les = parsed("les-paper@hosts+accelerator").unwrap();
+        assert_eq!(
+            (
+                les.tunnel(),
+                les.idle_tunnels(),
+                les.on_lans().unwrap().idle
+            ),
+            (
+                Some(Tunnel::Udp(4501)),
+                [Some(Tunnel::Udp(4433)), beside[0]],
+                beside
+            )
+        );
         for wrong in [
             "plain+split",
+            "les",
+            "les-paper",
             "ipsec+accelerator",
             "ipsec@hosts+",
             "ipsec-best@hosts",

@@ -11,7 +11,7 @@ impl Contender {
         let tunnel = self.tunnel()?;
         Some(ExpectedPackets {
             tunnel,
-            idle: self.idle_tunnel(),
+            idle: self.idle_tunnels(),
             names_beside: names && self.leaves_names(),
         })
     }
@@ -21,7 +21,7 @@ impl Contender {
     pub fn on_lans(&self) -> Option<ExpectedPackets> {
         match &self.carrier {
             Carrier::Hosts(vpn, _) => Some(ExpectedPackets {
-                idle: vpn.idle_tunnel(),
+                idle: [vpn.idle_tunnel(), None],
                 ..vpn.tunnel().into()
             }),
             _ => None,
@@ -48,14 +48,14 @@ impl Contender {
         }
     }
 
-    /// Tunnel beside [`Self::tunnel`] that crosses the satellite without the content of TCP: an operator's PEP under a VPN that it
-    /// does not split, or bentpipe's where TCP is sealed beside it.
-    pub(super) fn idle_tunnel(&self) -> Option<Tunnel> {
+    /// Tunnels beside [`Self::tunnel`] that cross the satellite without the content of TCP: an operator's PEP under a VPN that it
+    /// does not split, and bentpipe's where TCP is sealed beside it.
+    pub(super) fn idle_tunnels(&self) -> [Option<Tunnel>; 2] {
         match &self.carrier {
-            Carrier::BentpipeSle => Some(Tunnel::Udp(SERVER_PORT)),
-            Carrier::Hosts(vpn, Some(pep)) if !vpn.is_tcp() => pep.tunnel(),
-            Carrier::Hosts(vpn, _) => vpn.idle_tunnel(),
-            _ => None,
+            Carrier::BentpipeSle => [Some(Tunnel::Udp(SERVER_PORT)), None],
+            Carrier::Hosts(vpn, Some(pep)) if !vpn.is_tcp() => [pep.tunnel(), vpn.idle_tunnel()],
+            Carrier::Hosts(vpn, _) => [vpn.idle_tunnel(), None],
+            _ => [None; 2],
         }
     }
 

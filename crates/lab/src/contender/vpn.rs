@@ -1,9 +1,9 @@
-//! VPNs, SLE, which has its ends where they have theirs, and the PEP of an operator that one between hosts may have under it.
+//! VPNs, SLE and LES, which have their ends where VPNs have theirs, and the PEP of an operator that one between hosts may have under it.
 
 use anyhow::Result;
 use bentpipe_emulator::topology::{Process, Topology};
 
-use super::bentpipe::{Daemons, HOSTS_PORT, SLE_PORT, Settings};
+use super::bentpipe::{Daemons, HOSTS_PORT, LES_PORT, LesFlow, SLE_PORT, Settings};
 use super::ends::Between;
 use super::openvpn::OpenVpnProtocol;
 use super::program::Program;
@@ -18,6 +18,8 @@ pub(super) enum Vpn {
     Ipsec,
     /// bentpipe with `[sle]`: not a VPN, but it runs between hosts as VPNs do.
     Sle,
+    /// bentpipe with `[les]`: packets of TCP in two zones, which run between hosts as those of VPNs do.
+    Les(LesFlow),
 }
 
 /// An operator's PEP between terminal and gateway, under a VPN of the hosts.
@@ -40,12 +42,18 @@ impl Vpn {
             Self::Openvpn(protocol) => protocol.tunnel(),
             Self::Ipsec => Tunnel::Ipsec,
             Self::Sle => Tunnel::Tcp(SLE_PORT),
+            Self::Les(_) => Tunnel::Udp(LES_PORT),
         }
+    }
+
+    /// True of bentpipe's own roads for TCP beside its tunnel; all else goes through the tunnel.
+    pub(super) fn is_bentpipe(self) -> bool {
+        matches!(self, Self::Sle | Self::Les(_))
     }
 
     /// Tunnel of its own beside [`Self::tunnel`], without the content of TCP.
     pub(super) fn idle_tunnel(self) -> Option<Tunnel> {
-        (self == Self::Sle).then_some(Tunnel::Udp(HOSTS_PORT))
+        self.is_bentpipe().then_some(Tunnel::Udp(HOSTS_PORT))
     }
 
     pub(super) fn version(self, available: &Available) -> Result<String, String> {
@@ -53,7 +61,7 @@ impl Vpn {
             Self::WireGuard => &available.wireguard,
             Self::Openvpn(_) => return available.openvpn.clone(),
             Self::Ipsec => &available.ipsec,
-            Self::Sle => return first_line(&available.bentpipe, &["--version"]),
+            Self::Sle | Self::Les(_) => return first_line(&available.bentpipe, &["--version"]),
         };
         build
             .as_ref()
@@ -73,17 +81,26 @@ impl Vpn {
             Self::WireGuard => wireguard::start(&available.wireguard, tuning, topology, between),
             Self::Openvpn(protocol) => openvpn::start(protocol, tuning, topology, between),
             Self::Ipsec => ipsec::start(&available.ipsec, tuning, topology, between),
-            Self::Sle => {
-                let settings = Settings {
-                    sle: true,
-                    between,
-                    ..Settings::default()
-                };
-                Daemons::start(&available.bentpipe, topology, &settings)
-                    .map(Daemons::into_processes)
-            }
+            Self::Sle => start_bentpipe(available, topology, between, None),
+            Self::Les(flow) => start_bentpipe(available, topology, between, Some(flow)),
         }
     }
+}
+
+/// Starts bentpipe with LES as `les` says, or with SLE.
+fn start_bentpipe(
+    available: &Available,
+    topology: &Topology,
+    between: Between,
+    les: Option<LesFlow>,
+) -> Result<Vec<Process>> {
+    let settings = Settings {
+        sle: les.is_none(),
+        les,
+        between,
+        ..Settings::default()
+    };
+    Daemons::start(&available.bentpipe, topology, &settings).map(Daemons::into_processes)
 }
 
 impl Pep {

@@ -52,6 +52,7 @@ const SETTINGS: Settings = Settings {
     local: false,
     tls: false,
     sle: false,
+    les: None,
     ahead: None,
     between: Between::Nodes,
 };
