@@ -39,7 +39,6 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread;
 
-use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
@@ -47,6 +46,7 @@ use tokio::task::LocalSet;
 use crate::config::{self, Listening, Monitoring, Role, ServerConfig, ServerFile};
 use crate::keys;
 use crate::metrics::Metrics;
+use crate::net::listen::bind_each;
 use crate::page::PageServer;
 use crate::paths::PathMemory;
 use crate::process::{self, Diagnosis, RunError};
@@ -204,41 +204,14 @@ fn bind_all(listening: &Listening) -> Result<Vec<UdpSocket>, RunError> {
         .map_or(cores, usize::from)
         .min(256 / listening.addresses.len())
         .max(1);
-    let mut sockets = Vec::new();
-    for &address in listening.addresses.iter() {
-        let place = listening.addresses.place.clone();
-        let failed = |source| RunError::Bind {
-            place,
-            address,
-            what: "UDP",
-            source,
-        };
-        match bind_shards(address, shards) {
-            // A kernel without IPv6: the wildcard's other half serves.
-            Err(error)
-                if error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
-                    && listening
-                        .addresses
-                        .iter()
-                        .any(|other| is_other_half(address, *other)) =>
-            {
-                tracing::info!("this machine has no IPv6: {address} is not served");
-            }
-            bound => {
-                let bound = bound.map_err(failed)?;
-                #[cfg(target_os = "linux")]
-                steer(&bound, sockets.len());
-                sockets.extend(bound);
-            }
-        }
+    let bound = bind_each(&listening.addresses, "UDP", |address| {
+        bind_shards(address, shards)
+    })?;
+    #[cfg(target_os = "linux")]
+    for (index, sockets) in bound.iter().enumerate() {
+        steer(sockets, index * shards);
     }
-    Ok(sockets)
-}
-
-/// True if both are wildcards of one port, `address` that of IPv6.
-fn is_other_half(address: SocketAddr, other: SocketAddr) -> bool {
-    let wildcards = address.ip().is_unspecified() && other.ip().is_unspecified();
-    wildcards && address.is_ipv6() && other.is_ipv4() && address.port() == other.port()
+    Ok(bound.into_iter().flatten().collect())
 }
 
 /// Sockets of all shards on one address. The first one is bound without SO_REUSEPORT, which fails if another daemon has the

@@ -23,7 +23,7 @@ use crate::events;
 use crate::metrics::Metrics;
 use crate::net::dial::{Dialler, Rights};
 use crate::net::judge::Judge;
-use crate::net::listen::{ListenFamilies, accept, listen};
+use crate::net::listen::{accept, listen_each};
 use crate::net::nat64::Translations;
 use crate::net::policy::Policy;
 use crate::net::resolver::Resolver;
@@ -80,8 +80,7 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
     });
     let config = &server.config;
     let mut tasks = Vec::new();
-    for &address in config.listen.iter() {
-        let listener = listen(address, ListenFamilies::One, &config.listen.place)?;
+    for listener in listen_each(&config.listen)? {
         let server = server.clone();
         tasks.push(accept(listener, move |socket, peer| {
             server.clone().take(socket, peer)

@@ -32,7 +32,7 @@ use tokio::time::timeout;
 
 use super::strangers::Strangers;
 use crate::config::TlsListening;
-use crate::net::listen::{ListenFamilies, accept, listen};
+use crate::net::listen::{accept, listen_each};
 use crate::process::RunError;
 use crate::shard::owner;
 use crate::status;
@@ -96,12 +96,10 @@ impl TlsDoor {
         shards: usize,
     ) -> Result<(Rc<Self>, Inboxes), RunError> {
         let config = certificate::config(listening)?;
-        let place = &listening.addresses.place;
-        let bind = |address: &SocketAddr| listen(*address, ListenFamilies::One, place);
-        let listeners = listening.addresses.iter().map(bind);
+        let listeners = listen_each(&listening.addresses)?;
         let (shards, inboxes) = (0..shards).map(|_| mpsc::channel(QUEUE)).unzip();
         let door = Self {
-            listeners: RefCell::new(listeners.collect::<Result<_, _>>()?),
+            listeners: RefCell::new(listeners),
             config,
             fallback: listening.fallback,
             shards,

@@ -1,7 +1,5 @@
 //! The server's UDP ports for packets of LES: read on the main thread, which knows whose they are and opens none.
 
-use std::io;
-use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +10,8 @@ use tokio::time::sleep;
 
 use super::{LayeredPacket, LayeredTunnels, ReturnPath};
 use crate::config::LesListening;
-use crate::les::{BATCH, READ};
+use crate::net::datagrams::{Arrival, DatagramSocket, ReadRoom};
+use crate::net::listen::bind_each;
 use crate::process::{self, RunError};
 
 /// Packets that may wait for a shard before others are dropped: 3 MB.
@@ -26,7 +25,7 @@ pub(in crate::server) type LesInbox = mpsc::Receiver<LayeredPacket>;
 
 /// Sockets for packets of LES, and the shards that they lead to.
 pub(in crate::server) struct LesDoor {
-    sockets: Vec<(tokio::net::UdpSocket, Arc<UdpSocket>)>,
+    sockets: Vec<Arc<DatagramSocket>>,
     tunnels: Arc<LayeredTunnels>,
     shards: Vec<mpsc::Sender<LayeredPacket>>,
 }
@@ -41,24 +40,14 @@ impl LesDoor {
         tunnels: &Arc<LayeredTunnels>,
         shards: usize,
     ) -> Result<(Rc<Self>, Vec<LesInbox>), RunError> {
-        let place = &les.addresses.place;
-        let open = |address: &SocketAddr| {
-            let open = || {
-                let socket: UdpSocket = super::super::bind(*address, false)?.into();
-                let reader = tokio::net::UdpSocket::from_std(socket.try_clone()?)?;
-                Ok((reader, Arc::new(socket)))
-            };
-            open().map_err(|source: io::Error| RunError::Bind {
-                place: place.clone(),
-                address: *address,
-                what: "UDP",
-                source,
-            })
+        let open = |address| {
+            let socket = super::super::bind(address, false)?;
+            DatagramSocket::new(socket.into()).map(Arc::new)
         };
-        let sockets: Result<_, _> = les.addresses.iter().map(open).collect();
+        let sockets = bind_each(&les.addresses, "UDP", open)?;
         let (shards, inboxes) = (0..shards).map(|_| mpsc::channel(QUEUE)).unzip();
         let door = Self {
-            sockets: sockets?,
+            sockets,
             tunnels: tunnels.clone(),
             shards,
         };
@@ -75,27 +64,20 @@ impl LesDoor {
 
     /// Reads one socket for ever.
     async fn read(&self, index: usize) {
-        let (reader, sender) = &self.sockets[index];
-        let mut datagram = vec![0; READ];
+        let socket = &self.sockets[index];
+        let hand_on = |packet: Arrival<'_>| {
+            let from = || ReturnPath {
+                socket: socket.clone(),
+                peer: packet.peer,
+                local: packet.local,
+            };
+            self.hand_on(packet.bytes, from);
+        };
+        let mut room = ReadRoom::default();
         loop {
-            if let Err(error) = reader.readable().await {
+            if let Err(error) = socket.receive(&mut room, hand_on).await {
                 tracing::error!("packets of LES cannot be read: {error}");
                 sleep(PAUSE).await;
-                continue;
-            }
-            for _ in 0..BATCH {
-                match reader.try_recv_from(&mut datagram) {
-                    Ok((length, peer)) => {
-                        let from = || ReturnPath {
-                            socket: sender.clone(),
-                            peer,
-                        };
-                        self.hand_on(&datagram[..length], from);
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // The kernel's word about a datagram that was sent.
-                    Err(error) => tracing::debug!("a socket of LES: {error}"),
-                }
             }
             // Strangers can keep the socket full, and this thread has signals and other doors to serve.
             yield_now().await;

@@ -203,10 +203,10 @@ impl LayeredEnds {
                 return false;
             }
         }
-        match back.socket.send_to(&out, back.peer) {
-            Ok(_) => end.traffic.sent(out.len(), back.peer),
+        match back.send(&out) {
+            true => end.traffic.sent(out.len(), back.peer),
             // As on any link.
-            Err(_) => end.traffic.without_room(),
+            false => end.traffic.without_room(),
         }
         true
     }

@@ -10,23 +10,33 @@ mod door;
 mod ends;
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bentpipe_sealed::les::sa::Held;
 use bentpipe_sealed::les::{Spi, spi_of};
 
+use crate::net::datagrams::DatagramSocket;
 use crate::status;
 use bentpipe_tunnel::engine::ConnectionId;
 pub(super) use door::{LesDoor, LesInbox};
 pub(super) use ends::LayeredEnds;
 
 /// Way back to whoever has sent a datagram.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct ReturnPath {
-    socket: Arc<UdpSocket>,
+    socket: Arc<DatagramSocket>,
     peer: SocketAddr,
+    /// Address of this machine that the client knows.
+    local: Option<IpAddr>,
+}
+
+impl ReturnPath {
+    /// Sends a packet back; false if the socket has no room.
+    fn send(&self, packet: &[u8]) -> bool {
+        self.socket.send(self.peer, self.local, packet).is_ok()
+    }
 }
 
 /// Packet for an association of one shard.
@@ -132,15 +142,16 @@ mod tests {
     use crate::process;
 
     fn from() -> ReturnPath {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         ReturnPath {
             peer: socket.local_addr().unwrap(),
-            socket: Arc::new(socket),
+            local: None,
+            socket: Arc::new(DatagramSocket::new(socket).unwrap()),
         }
     }
 
-    #[test]
-    fn packets_that_are_faster_than_their_association_are_held_within_bounds() {
+    #[tokio::test(flavor = "current_thread")]
+    async fn packets_that_are_faster_than_their_association_are_held_within_bounds() {
         let tunnels = LayeredTunnels::default();
         let now = process::now();
         let packet = |spi: u32| [&spi.to_be_bytes()[..], &[0; 60]].concat();

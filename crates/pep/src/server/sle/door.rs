@@ -17,7 +17,7 @@ use tokio::time::sleep_until;
 use super::super::strangers::{Stranger, Strangers};
 use super::{FreshFlow, SealedTunnels, shard_of};
 use crate::config::SleListening;
-use crate::net::listen::{ListenFamilies, accept, listen};
+use crate::net::listen::{accept, listen_each};
 use crate::process::{self, RunError};
 use crate::relay::prepare;
 
@@ -69,10 +69,7 @@ impl SleDoor {
         tunnels: &Arc<SealedTunnels>,
         shards: usize,
     ) -> Result<(Rc<Self>, Vec<mpsc::Receiver<FreshFlow>>), RunError> {
-        let place = &sle.addresses.place;
-        let bind = |address: &SocketAddr| listen(*address, ListenFamilies::One, place);
-        let listeners: Result<Vec<_>, _> = sle.addresses.iter().map(bind).collect();
-        let listeners = listeners?;
+        let listeners = listen_each(&sle.addresses)?;
         for listener in &listeners {
             defer(listener);
         }

@@ -1,25 +1,20 @@
 //! Queries in datagrams.
 
 use std::cell::Cell;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use bentpipe_proto::dns::Room;
 #[cfg(target_os = "linux")]
 use bentpipe_sys::stand_in::StandIn;
-use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::io::Interest;
-use tokio::net::UdpSocket;
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 
 use super::{Asker, Dns, Question, bind_error};
 use crate::config::Place;
+use crate::net::datagrams::{Arrival, DatagramSocket, ReadRoom};
 use crate::process::{self, RunError};
-
-/// Bytes that are read at once of one host: queries are short, and the kernel joins only equal ones.
-const RECEIVE_SIZE: usize = 64 << 10;
 
 /// Port at which resolvers are asked.
 #[cfg(target_os = "linux")]
@@ -30,8 +25,7 @@ const TURN: usize = 8;
 
 /// A socket that queries come to.
 pub(super) struct Listener {
-    socket: UdpSocket,
-    state: UdpSocketState,
+    socket: DatagramSocket,
     /// Places of queries that were meant for other resolvers: answers come from there.
     #[cfg(target_os = "linux")]
     places: Option<Places>,
@@ -56,8 +50,7 @@ impl UdpAsker {
 impl Listener {
     fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
         Ok(Self {
-            state: UdpSocketState::new(UdpSockRef::from(&socket))?,
-            socket: UdpSocket::from_std(socket)?,
+            socket: DatagramSocket::new(socket)?,
             #[cfg(target_os = "linux")]
             places: None,
             complained: Cell::new(false),
@@ -75,16 +68,7 @@ impl Listener {
             }
             return;
         }
-        let transmit = Transmit {
-            destination: host,
-            ecn: None,
-            contents: message,
-            segment_size: None,
-            src_ip: local,
-        };
-        let _ = self
-            .state
-            .try_send(UdpSockRef::from(&self.socket), &transmit);
+        let _ = self.socket.send(host, local, message);
     }
 }
 
@@ -185,37 +169,24 @@ async fn serve(dns: Rc<Dns>, listener: Rc<Listener>) {
     let intercepts = listener.places.is_some();
     #[cfg(not(target_os = "linux"))]
     let intercepts = false;
-    let mut buffer = vec![0; RECEIVE_SIZE * BATCH_SIZE].into_boxed_slice();
-    let mut turns = 0;
-    while listener.socket.readable().await.is_ok() {
-        let mut metas = [RecvMeta::default(); BATCH_SIZE];
-        let mut parts = buffer.chunks_mut(RECEIVE_SIZE).map(IoSliceMut::new);
-        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
-            std::array::from_fn(|_| parts.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
-        let received = listener.socket.try_io(Interest::READABLE, || {
-            let socket = UdpSockRef::from(&listener.socket);
-            listener.state.recv(socket, &mut slices, &mut metas)
+    let handle = |query: Arrival<'_>| {
+        let (host, local) = (query.peer, query.local);
+        let asker = Asker::Udp(UdpAsker {
+            listener: listener.clone(),
+            host,
+            local,
         });
-        drop(parts);
-        // An error is of an answer that a host did not take, or the readiness was stale.
-        let count = received.unwrap_or(0);
-        for (index, meta) in metas[..count].iter().enumerate() {
-            let bytes = &buffer[index * RECEIVE_SIZE..][..meta.len];
-            for message in bytes.chunks(meta.stride.max(1)) {
-                let asker = Asker::Udp(UdpAsker {
-                    listener: listener.clone(),
-                    host: meta.addr,
-                    local: meta.dst_ip,
-                });
-                let asked = Question {
-                    host: meta.addr.ip().to_canonical(),
-                    resolver: meta.dst_ip.filter(|_| intercepts),
-                };
-                if let Some(answer) = dns.handle(asker, asked, message, Room::Udp) {
-                    listener.send(meta.addr, meta.dst_ip, &answer);
-                }
-            }
+        let asked = Question {
+            host: host.ip().to_canonical(),
+            resolver: local.filter(|_| intercepts),
+        };
+        if let Some(answer) = dns.handle(asker, asked, query.bytes, Room::Udp) {
+            listener.send(host, local, &answer);
         }
+    };
+    let mut room = ReadRoom::default();
+    let mut turns = 0;
+    while listener.socket.receive(&mut room, handle).await.is_ok() {
         turns += 1;
         if turns % TURN == 0 {
             yield_now().await;
