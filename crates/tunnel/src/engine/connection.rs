@@ -1,50 +1,50 @@
 //! One QUIC connection of the engine: its state, what happens to it, and when it wants to be called again.
 //!
-//! What it sends is in `connection/sending.rs`, when it asks in `timers.rs`; `liveness.rs` knows what silence means, `backlog.rs` what quinn holds,
-//! `validation.rs` what may leave before the peer has proved itself. Joins quinn's state machine, the gate with its controller and
+//! What it sends is in `connection/sending.rs`, what the shell asks and tells in `shell.rs`; `liveness.rs` knows what silence
+//! means, `backlog.rs` what quinn holds, `validation.rs` what may leave before the peer has proved itself. Joins quinn's state machine, the gate with its controller and
 //! the tunnel. Datagrams in, datagrams out, `now` as an argument; no socket, no clock.
 
 mod acknowledgements;
 mod backlog;
 mod duplicates;
-mod figures;
 mod liveness;
 mod notice;
 mod permit;
 mod sending;
+mod shell;
 mod stage;
 pub(crate) mod streams;
-mod timers;
 mod validation;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use bentpipe_congestion::Saved;
-use bentpipe_proto::tunnel::CloseCode;
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, StreamEvent, VarInt};
-use zeroize::Zeroizing;
 
+use super::gate::LEAST_MTU;
 use super::ledger::Books;
 use super::prober::Prober;
 use super::reliable::HEADERS;
 use super::settings::SendControl;
 use super::train::Train;
-use crate::transport::{Fault, Lane, OpenError, QueryKey, Streams, Tunnel, TunnelEvent};
+use crate::transport::{Fault, Lane, Streams, Tunnel, TunnelEvent};
 use acknowledgements::Acknowledgements;
 use backlog::Backlog;
 use duplicates::Duplicates;
-use liveness::Liveness;
+use liveness::{GRANULARITY, Liveness};
 pub use notice::{ConnectionNotice, Unreachable, UnreachableCause};
 use permit::{Permit, Shut};
 use stage::Stage;
-use streams::{StreamLimit, streams_for};
+use streams::StreamLimit;
 pub use validation::FirstWords;
 use validation::{AddressValidation, LEAST_ROOM};
 
 /// A peer that repairs has losses; what few packets leave here are probably lost as often.
 const LIKELY_LOSS: f64 = 0.01;
+
+/// Payload of the datagram that asks; quinn wants to answer with 1200 bytes and more.
+const LOUD: usize = 500;
 
 /// A connection and everything that belongs to it.
 pub struct Connection {
@@ -160,17 +160,6 @@ impl Connection {
     /// True once the end was reported.
     pub(super) fn is_lost(&self) -> bool {
         self.stage.is_lost()
-    }
-
-    /// Bounds what leaves before the peer was heard (client): a peer that is not there costs no more.
-    pub fn set_first_words(&mut self, first: FirstWords) {
-        self.validation.set_first_words(first);
-    }
-
-    /// Forgets a connection without another datagram: its peer was never heard.
-    pub fn abandon(&mut self, now: Instant) {
-        self.validation.silence();
-        self.close(now, CloseCode::NoError.code(), String::new());
     }
 
     /// Repairs of the peer's are to be decoded.
@@ -313,13 +302,6 @@ impl Connection {
         self.control.gate.flight().delivery_rate()
     }
 
-    /// Datagrams leave by another wire from now on (client): the server is to hear of it at once.
-    pub fn change_wire(&mut self, now: Instant) {
-        self.forget_mtu(now);
-        self.quic.change_address();
-        self.liveness.hurry(now);
-    }
-
     /// HELLO is about to leave, and for a round trip nothing follows it.
     fn start_train(&mut self) {
         if !self.control.is_reliable() && self.control.gate.flight().controller().wants_hint() {
@@ -337,17 +319,6 @@ impl Connection {
         }
     }
 
-    /// Server: sets how many flows and queries this client may hold open at once.
-    pub fn set_max_flows(&mut self, max_flows: u64) {
-        let most = streams_for(u32::try_from(max_flows).unwrap_or(u32::MAX));
-        self.streams.set_most(&mut self.quic, most);
-    }
-
-    /// Server: this client is sent to no faster than `max_rate`, whatever it wishes.
-    pub fn set_max_rate(&mut self, now: Instant, max_rate: Option<BitRate>) {
-        self.control.limit(now, max_rate, self.quic.rtt());
-    }
-
     /// Closes the connection with an application code (`PROTOCOL.md` "Closing").
     pub fn close(&mut self, now: Instant, code: u64, reason: String) {
         let code = VarInt::from_u64(code).unwrap_or_default();
@@ -357,45 +328,126 @@ impl Connection {
         self.lane.on_lost(&mut self.tunnel, &mut self.quic);
     }
 
-    /// Goes on from what an earlier connection learned of the path; false if the controller makes no use of that.
-    pub fn resume(&mut self, now: Instant, saved: Saved) -> bool {
-        self.control.gate.flight().resume(now, saved)
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.quic.poll_timeout().is_some_and(|due| due <= now) {
+            self.quic.handle_timeout(now);
+        }
+        self.train.handle_timeout(now);
+        if self.quic.header_timeout().is_some_and(|due| due <= now) {
+            let excused = self.liveness.is_excused(now);
+            self.lane
+                .expire_headers(now, &mut self.tunnel, &mut self.quic, excused);
+        }
+        self.update_prober(now);
+        if self.liveness.size_deadline().is_some_and(|due| due <= now) {
+            self.forget_mtu(now);
+        }
+        if self.listening_deadline().is_some_and(|due| due <= now) {
+            self.liveness.on_listened(now);
+            self.quic.ping();
+        }
+        if self.silence_deadline().is_some_and(|due| due <= now) {
+            self.probe(now);
+            self.liveness.on_asked(now);
+        }
     }
 
-    /// The tunnel together with the streams that its flows use, for calls that need both.
-    pub fn parts(&mut self) -> (&mut Tunnel, &mut Streams) {
-        (&mut self.tunnel, &mut self.quic)
+    pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
+        if self.validation.is_muted() {
+            // Nothing may leave, so nothing is worth waking up for but the end.
+            return self.quic.poll_timeout();
+        }
+        let shut = self.permit.is_shut();
+        let owed = self.acks.overdue_at(self.quic.rtt());
+        let repair = self.lane.repair_timeout(&self.tunnel);
+        [
+            self.quic.poll_timeout(),
+            self.permit.poll_timeout(),
+            owed.filter(|_| shut),
+            self.acks.due_at(),
+            self.liveness.probe_at(),
+            self.duplicates.poll_timeout(shut),
+            repair.filter(|_| !shut),
+            self.train.poll_timeout(),
+            self.quic.header_timeout(),
+            self.silence_deadline(),
+            self.listening_deadline(),
+            self.liveness.size_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
-    /// Secret of 32 bytes that this side and the peer have from the TLS session, and nobody else, for the use that `label` names
-    /// in this `context` (RFC 8446 §7.5); `None` before the handshake is complete.
-    pub fn exporter(&self, label: &[u8], context: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
-        let mut secret = Zeroizing::new([0; 32]);
-        let session = self.quic.quic().crypto_session();
-        let exported = session.export_keying_material(&mut *secret, label, context);
-        exported.ok().map(|()| secret)
+    /// True if small packets at rest are of use: their round-trip time tells if somebody fills the path.
+    fn is_listening(&self) -> bool {
+        self.stage.is_established() && self.control.gate.flight().controller().listens()
     }
 
-    /// Has both directions use new keys from now on (RFC 9001 §6): what was sent before cannot be opened with them.
-    pub fn renew_keys(&mut self) {
-        self.quic.force_key_update();
+    /// Instant at which to ask, soon after there was payload, whether somebody fills the path.
+    fn listening_deadline(&self) -> Option<Instant> {
+        let deadline = self.liveness.listening_deadline()?;
+        self.is_listening().then_some(deadline)
     }
 
-    /// Client: sends a query; its answer is a [`TunnelEvent::Answer`].
-    ///
-    /// # Errors
-    /// The server takes no queries, or no more of them now.
-    pub fn ask(&mut self, message: &[u8]) -> Result<QueryKey, OpenError> {
-        self.lane.ask(&self.tunnel, &mut self.quic, message)
+    /// Instant at which to ask whether the path still stands.
+    fn silence_deadline(&self) -> Option<Instant> {
+        if !self.stage.is_established() {
+            return None;
+        }
+        let flows = self.tunnel.flow_count() > 0;
+        let packets = self.tunnel.packets_until();
+        self.liveness
+            .silence_deadline(self.quic.side(), self.quic.rtt(), flows, packets)
     }
 
-    /// Client: gives up a query; there will be no event.
-    pub fn forget_query(&mut self, query: QueryKey) {
-        self.lane.forget_query(&mut self.quic, query);
+    fn update_prober(&mut self, now: Instant) {
+        let waiting = self.is_waiting(now);
+        let flight = self.control.gate.flight();
+        let unanswered = self.stage.is_established() && flight.in_flight() > 0;
+        let (mut progress, unproven) = (flight.progress, flight.unproven());
+        let outstanding = flight.in_flight() + self.backlog.streams() as u64;
+        drop(flight);
+        // Before the first data is acknowledged only the handshake tells of the path.
+        let rtt = self.quic.rtt();
+        progress.pto = progress.pto.max(rtt.mul_f32(1.5));
+        // RFC 9002 §6.2.1: the peer may hold the ACK back for so long.
+        let held = self.acks.held_by_peer(now, rtt);
+        progress.pto = progress.pto.max(rtt + held + GRANULARITY);
+        let doubted = unproven.filter(|_| self.quic.current_mtu() > LEAST_MTU);
+        self.liveness.doubt_size(doubted, progress.pto);
+        self.lane.on_in_flight(outstanding);
+        self.liveness.update(now, progress, unanswered, waiting);
     }
 
-    /// Server: answers a query; without a message it is refused.
-    pub fn answer(&mut self, query: QueryKey, message: Option<Bytes>) {
-        self.lane.answer(&mut self.quic, query, message);
+    /// Gives up the present size of datagrams: the path does not take it any more. quinn's own detector wants four bursts of
+    /// losses, each found by a probe of its own, which ours put off.
+    fn forget_mtu(&mut self, now: Instant) {
+        self.control.gate.flight().keep_path();
+        self.quic.forget_mtu(now);
+        self.liveness.doubt_size(None, Duration::ZERO);
+    }
+
+    /// True if flows exist that were active lately or have something to send, or would be opened.
+    fn is_waiting(&self, now: Instant) -> bool {
+        let packets = || self.tunnel.packets_until().is_some_and(|until| now < until);
+        let open = self.tunnel.flow_count() > 0 || packets();
+        self.liveness.is_wanted()
+            || self.lane.has_queries()
+            || open && (self.lane.has_output(&self.tunnel) || self.liveness.is_payload_recent(now))
+    }
+
+    /// Says where flows wait; a client, now and then, with enough bytes that a server which sees a new address behind them may
+    /// answer with a full packet: to an address that is not validated it sends three times what came from there (RFC 9000 §8).
+    fn probe(&mut self, now: Instant) {
+        let loud = self.quic.side().is_client() && self.liveness.take_loud(now);
+        let content = (!self.control.is_reliable())
+            .then(|| self.lane.awaited(&self.tunnel, if loud { LOUD } else { 0 }))
+            .flatten();
+        let content = content.or_else(|| loud.then(|| Bytes::from_static(&[0; LOUD])));
+        let sent = content.is_some_and(|content| self.quic.datagrams().send(content, true).is_ok());
+        if !sent {
+            self.quic.ping();
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! All connections of one shard: routes datagrams and timers to them and gathers what they send.
 //!
 //! One quinn `Endpoint`, many [`Connection`]s. Connections that may have something to send wait in
-//! `dirty`; `endpoint/sending.rs` takes turns among them, `admission.rs` begins them; timers are kept in order. No socket, no clock: [`super::shard`] and the virtual-time
-//! tests drive it alike.
+//! `dirty`; `endpoint/sending.rs` takes turns among them, `admission.rs` begins them; timers are kept
+//! in order. No socket, no clock: the shard of crate `pep` and the virtual-time tests drive it alike.
 
 mod admission;
 mod config;

@@ -4,7 +4,7 @@
 //! large" while our own loop permits sending and "one byte" while it does not: with the gate shut,
 //! `poll_transmit` still yields what must never wait (pure ACKs, probes, path challenges). Bytes in
 //! flight, delivery-rate samples and the real controller live behind the same handle. Not here: when
-//! the gate opens (`connection.rs`) and how the window moves (crate `congestion`).
+//! the gate opens (`connection/sending.rs`) and how the window moves (crate `congestion`).
 
 mod path_controller;
 
@@ -45,7 +45,7 @@ pub(crate) struct Flight {
     uncharged: u64,
     /// The batch of acknowledgements being processed: bytes, send time of the newest, RTT estimate.
     batch: Option<AllowedBatch>,
-    /// Set by `connection.rs`: nothing to send although the gate was open.
+    /// Set by `connection/sending.rs`: nothing to send although the gate was open.
     app_limited: bool,
     /// Bytes declared lost since the loop last asked: quinn will send their content again.
     lost: u64,

@@ -1,12 +1,12 @@
 //! The engine: quinn-proto driven by our own loop.
 //!
 //! ```text
-//!   UDP socket ─► shard.rs ─► Engine ─► Connection ─► quinn-proto ─► Tunnel ─► relay ─► LAN socket
-//!   UDP socket ◄─ shard.rs ◄─ Engine ◄─ pacer, gate ◄─ quinn-proto ◄─ Tunnel::write ◄─ LAN socket
+//!   UDP socket ─► pep/shard ─► Engine ─► Connection ─► quinn-proto ─► Tunnel ─► relay ─► LAN socket
+//!   UDP socket ◄─ pep/shard ◄─ Engine ◄─ pacer, gate ◄─ quinn-proto ◄─ Lane::write ◄─ LAN socket
 //! ```
 //!
 //! [`Engine`] and everything below it take `now` as an argument and own no socket: a client, a link
-//! model and a server run in virtual time in one thread. `shard.rs` gives them a real socket.
+//! model and a server run in virtual time in one thread. The shard of crate `pep` gives them a real socket.
 
 mod ack_demand;
 mod arrival;

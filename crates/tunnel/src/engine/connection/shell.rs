@@ -1,18 +1,22 @@
-//! What a connection is asked: for `status`, metrics and records, and by those who decide about it. It only reads.
+//! What the shell asks of a connection, for `status`, metrics and records, and what it tells one.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bentpipe_congestion::{Kind, Saved};
+use bentpipe_proto::tunnel::CloseCode;
 use bentpipe_units::BitRate;
+use bytes::Bytes;
 use quinn_proto::Dir;
+use zeroize::Zeroizing;
 
 use super::super::ledger::Ledger;
 use super::super::profile::{AckPolicy, Link};
 use super::super::settings::Wishes;
 use super::super::totals::Totals;
-use super::Connection;
-use crate::transport::Lane;
+use super::streams::streams_for;
+use super::{Connection, FirstWords};
+use crate::transport::{Lane, OpenError, QueryKey, Streams, Tunnel};
 
 impl Connection {
     /// The QUIC connection below, to ask for its path, peer and counters.
@@ -140,5 +144,81 @@ impl Connection {
     /// Datagrams that left a second time.
     pub fn repeated(&self) -> u64 {
         self.duplicates.repeated()
+    }
+
+    /// Bounds what leaves before the peer was heard (client): a peer that is not there costs no more.
+    pub fn set_first_words(&mut self, first: FirstWords) {
+        self.validation.set_first_words(first);
+    }
+
+    /// Forgets a connection without another datagram: its peer was never heard.
+    pub fn abandon(&mut self, now: Instant) {
+        self.validation.silence();
+        self.close(now, CloseCode::NoError.code(), String::new());
+    }
+
+    /// Datagrams leave by another wire from now on (client): the server is to hear of it at once.
+    pub fn change_wire(&mut self, now: Instant) {
+        self.forget_mtu(now);
+        self.quic.change_address();
+        self.liveness.hurry(now);
+    }
+
+    /// Server: sets how many flows and queries this client may hold open at once.
+    pub fn set_max_flows(&mut self, max_flows: u64) {
+        let most = streams_for(u32::try_from(max_flows).unwrap_or(u32::MAX));
+        self.streams.set_most(&mut self.quic, most);
+    }
+
+    /// Server: this client is sent to no faster than `max_rate`, whatever it wishes.
+    pub fn set_max_rate(&mut self, now: Instant, max_rate: Option<BitRate>) {
+        self.control.limit(now, max_rate, self.quic.rtt());
+    }
+
+    /// Goes on from what an earlier connection learned of the path; false if the controller makes no use of that.
+    pub fn resume(&mut self, now: Instant, saved: Saved) -> bool {
+        self.control.gate.flight().resume(now, saved)
+    }
+
+    /// Notes that somebody waits for the end of an outage: it is to be looked for as often as if flows were open.
+    pub fn want(&mut self) {
+        self.liveness.want();
+    }
+
+    /// The tunnel together with the streams that its flows use, for calls that need both.
+    pub fn parts(&mut self) -> (&mut Tunnel, &mut Streams) {
+        (&mut self.tunnel, &mut self.quic)
+    }
+
+    /// Secret of 32 bytes that this side and the peer have from the TLS session, and nobody else, for the use that `label` names
+    /// in this `context` (RFC 8446 §7.5); `None` before the handshake is complete.
+    pub fn exporter(&self, label: &[u8], context: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
+        let mut secret = Zeroizing::new([0; 32]);
+        let session = self.quic.quic().crypto_session();
+        let exported = session.export_keying_material(&mut *secret, label, context);
+        exported.ok().map(|()| secret)
+    }
+
+    /// Has both directions use new keys from now on (RFC 9001 §6): what was sent before cannot be opened with them.
+    pub fn renew_keys(&mut self) {
+        self.quic.force_key_update();
+    }
+
+    /// Client: sends a query; its answer is a [`TunnelEvent::Answer`](crate::transport::TunnelEvent::Answer).
+    ///
+    /// # Errors
+    /// The server takes no queries, or no more of them now.
+    pub fn ask(&mut self, message: &[u8]) -> Result<QueryKey, OpenError> {
+        self.lane.ask(&self.tunnel, &mut self.quic, message)
+    }
+
+    /// Client: gives up a query; there will be no event.
+    pub fn forget_query(&mut self, query: QueryKey) {
+        self.lane.forget_query(&mut self.quic, query);
+    }
+
+    /// Server: answers a query; without a message it is refused.
+    pub fn answer(&mut self, query: QueryKey, message: Option<Bytes>) {
+        self.lane.answer(&mut self.quic, query, message);
     }
 }
