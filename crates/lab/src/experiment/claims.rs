@@ -20,6 +20,38 @@ pub struct Claims {
     /// Names that only published findings have: nobody can start them yet.
     #[serde(default)]
     pub not_built: Vec<String>,
+    /// Reasons why figures here differ from published ones.
+    #[serde(default)]
+    pub explanations: Vec<Explanation>,
+}
+
+/// Reason why figures here differ from published ones, in one sentence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Contenders that it is about; all if empty.
+    pub contenders: Vec<String>,
+    /// Links that it is about; all if empty.
+    pub scenarios: Vec<String>,
+    /// Tasks that it is about; all if empty.
+    pub tasks: Vec<String>,
+    /// The sentence.
+    pub because: String,
+}
+
+impl Explanation {
+    /// True if it is about any of `contenders` over this link at this task.
+    #[must_use]
+    pub fn is_about(&self, contenders: &[&str], scenario: &str, task: &str) -> bool {
+        let holds = |names: &[String], wanted: &[&str]| {
+            names.is_empty()
+                || wanted
+                    .iter()
+                    .any(|name| names.iter().any(|own| own == name))
+        };
+        holds(&self.contenders, contenders)
+            && holds(&self.scenarios, &[scenario])
+            && holds(&self.tasks, &[task])
+    }
 }
 
 /// Statistic of a published figure; what is measured is summed up in the same way before both are compared.
@@ -242,6 +274,21 @@ impl PublishedOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_explanation_is_about_what_it_names_and_else_about_all() {
+        let mut about = Explanation {
+            contenders: Vec::new(),
+            scenarios: vec!["geo".into()],
+            tasks: Vec::new(),
+            because: "The web has grown.".into(),
+        };
+        assert!(about.is_about(&["a", "b"], "geo", "get"));
+        assert!(!about.is_about(&["a"], "leo", "get"));
+        about.contenders = vec!["b".into()];
+        assert!(about.is_about(&["a", "b"], "geo", "get"));
+        assert!(!about.is_about(&["a"], "geo", "get"));
+    }
 
     #[test]
     fn failures_are_counted_of_all() {

@@ -13,7 +13,7 @@ use super::checks::{
     check_name, check_rates, check_size, check_takes_part, check_tasks, check_unique,
     checked_patience, checked_repeats,
 };
-use super::published::{Figure, Findings, Known, Ranking, Ratio, expect_known};
+use super::published::{Figure, Findings, Known, Ranking, Ratio, Reason, expect_known};
 use super::titles::Titles;
 use super::variant::scenarios;
 use super::{Experiment, Extent, FigureKind, NamedTask, Task};
@@ -36,6 +36,8 @@ struct ExperimentFile {
     published_ratio: Vec<Ratio>,
     #[serde(default)]
     published_order: Vec<Ranking>,
+    #[serde(default)]
+    explanation: Vec<Reason>,
 }
 
 /// `[experiment]`
@@ -92,6 +94,7 @@ pub(super) fn read(
         published,
         published_ratio,
         published_order,
+        explanation,
     } = source.parse()?;
     check_name(source, &general.name)?;
     let axis = axis(source, general.axis, &mut links, &placed)?;
@@ -119,6 +122,7 @@ pub(super) fn read(
         ratios: published_ratio,
         orders: published_order,
         not_built: general.not_built,
+        explanations: explanation,
     };
     let claims = findings.claims(source, &known)?;
     check_rates(source, &claims, &tasks)?;

@@ -43,8 +43,8 @@ pub use choice::{
     Tls,
 };
 pub use claims::{
-    Claims, Comparable, FailureCount, Published, PublishedOrder, PublishedRatio, PublishedValue,
-    Statistic,
+    Claims, Comparable, Explanation, FailureCount, Published, PublishedOrder, PublishedRatio,
+    PublishedValue, Statistic,
 };
 pub use filter::Filter;
 pub use plan::{Run, RunKey, Shard, remaining};

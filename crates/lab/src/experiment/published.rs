@@ -1,4 +1,5 @@
-//! `[[published]]`, `[[published_ratio]]` and `[[published_order]]`: what others have found, for what is measured.
+//! `[[published]]`, `[[published_ratio]]` and `[[published_order]]`: what others have found, for what is measured; `[[explanation]]`:
+//! why it differs.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +8,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    Claims, Comparable, FailureCount, Published, PublishedOrder, PublishedRatio, PublishedValue,
-    Statistic,
+    Claims, Comparable, Explanation, FailureCount, Published, PublishedOrder, PublishedRatio,
+    PublishedValue, Statistic,
 };
 
 /// Findings of others, as they stand in the file.
@@ -18,6 +19,20 @@ pub(super) struct Findings {
     pub(super) ratios: Vec<Ratio>,
     pub(super) orders: Vec<Ranking>,
     pub(super) not_built: Vec<Spanned<String>>,
+    pub(super) explanations: Vec<Reason>,
+}
+
+/// `[[explanation]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Reason {
+    #[serde(default)]
+    contenders: Vec<Spanned<String>>,
+    #[serde(default)]
+    scenarios: Vec<Spanned<String>>,
+    #[serde(default)]
+    tasks: Vec<Spanned<String>>,
+    because: String,
 }
 
 /// `[[published]]`
@@ -106,6 +121,7 @@ impl Findings {
         let ratios = self.ratios.into_iter();
         let orders = self.orders.into_iter();
         let not_built = self.not_built.into_iter();
+        let explanations = self.explanations.into_iter();
         Ok(Claims {
             published: figures
                 .map(|figure| figure.checked(source, &known))
@@ -116,7 +132,31 @@ impl Findings {
             published_orders: orders
                 .map(|ranking| ranking.checked(source, &known))
                 .collect::<Result<_, _>>()?,
+            explanations: explanations
+                .map(|reason| reason.checked(source, &known))
+                .collect::<Result<_, _>>()?,
             not_built: not_built.map(Spanned::into_inner).collect(),
+        })
+    }
+}
+
+impl Reason {
+    fn checked(self, source: &Source, known: &Known) -> Result<Explanation, ConfigError> {
+        let named = [&self.contenders, &self.scenarios, &self.tasks];
+        for (names, known) in named.into_iter().zip(known) {
+            for name in names {
+                expect_known(source, name, known)?;
+            }
+        }
+        let plain = |names: Vec<Spanned<String>>| {
+            let names = names.into_iter().map(Spanned::into_inner);
+            names.collect()
+        };
+        Ok(Explanation {
+            contenders: plain(self.contenders),
+            scenarios: plain(self.scenarios),
+            tasks: plain(self.tasks),
+            because: self.because,
         })
     }
 }

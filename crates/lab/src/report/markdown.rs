@@ -12,7 +12,7 @@ pub(super) fn text(parts: &[Results]) -> String {
         // Writing into a String cannot fail, here and below.
         let _ = write!(
             text,
-            "\n## {}\n\n| claim | published | here | verdict |\n| --- | --- | --- | --- |\n",
+            "\n## {}\n\n| claim | published | here | verdict | why |\n| --- | --- | --- | --- | --- |\n",
             cell(work)
         );
         for (_, finding) in findings {
@@ -21,6 +21,7 @@ pub(super) fn text(parts: &[Results]) -> String {
                 &finding.published,
                 &finding.here,
                 finding.verdict.text(),
+                finding.because.as_deref().unwrap_or_default(),
             ];
             let _ = writeln!(text, "| {} |", texts.map(cell).join(" | "));
         }
@@ -68,7 +69,7 @@ mod tests {
         let text = text(&[Results::new(manifest, Default::default())]);
         for line in [
             "## S & co",
-            "| order: geo, get | a \\< b (mean) | a not run; b not run | not run |",
+            "| order: geo, get | a \\< b (mean) | a not run; b not run | not run |  |",
             "- **Who \\| is \\*first\\*?** (e, full): No run was valid: there is no answer yet.",
         ] {
             assert!(text.lines().any(|known| known == line), "{line}: {text}");

@@ -136,6 +136,11 @@ fn one_work(work: &str, own: &[(usize, &Finding)]) -> String {
         let verdict = finding.verdict;
         let [claim, published, here] =
             [&finding.claim, &finding.published, &finding.here].map(|text| escape(text));
+        let because = match (&finding.because, verdict.wants_reason()) {
+            (Some(because), _) => format!("<small>{}</small>", escape(because)),
+            (None, true) => "<small>Why is not known.</small>".into(),
+            (None, false) => String::new(),
+        };
         let (_, within) = finding.work();
         let within = match within.is_empty() {
             true => String::new(),
@@ -144,7 +149,7 @@ fn one_work(work: &str, own: &[(usize, &Finding)]) -> String {
         let _ = writeln!(
             text,
             "<tr><td data-label=\"claim\"><a href=\"#experiment-{place}\">{claim}</a>{within}</td>\
-             <td data-label=\"published\">{published}</td><td data-label=\"here\">{here}</td>\
+             <td data-label=\"published\">{published}</td><td data-label=\"here\">{here}{because}</td>\
              <td data-label=\"verdict\"><b class=\"{}\">{}</b></td></tr>",
             verdict.class(),
             verdict.text()

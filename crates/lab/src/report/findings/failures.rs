@@ -68,6 +68,7 @@ fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding
         published: published.collect::<Vec<_>>().join(", "),
         here: here.join(", "),
         verdict,
+        because: ground.because(verdict, &[&first.contender], &first.scenario, &first.task),
     }
 }
 

@@ -65,6 +65,7 @@ fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
             Verdict::NotRun,
         ),
     };
+    let named: Vec<&str> = group.iter().map(|one| one.contender.as_str()).collect();
     Finding {
         claim: format!(
             "{}: {}",
@@ -75,6 +76,7 @@ fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
         published: published.join("; "),
         here,
         verdict,
+        because: ground.because(verdict, &named, &first.scenario, &first.task),
     }
 }
 

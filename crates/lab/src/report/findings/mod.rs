@@ -45,6 +45,11 @@ impl Verdict {
         }
     }
 
+    /// True if a reader asks why.
+    pub(super) fn wants_reason(self) -> bool {
+        matches!(self, Self::OrderOnly | Self::NotReproduced)
+    }
+
     /// Name of the verdict's class in the style sheet.
     pub(super) fn class(self) -> &'static str {
         match self {
@@ -69,6 +74,8 @@ pub(super) struct Finding {
     pub(super) here: String,
     /// Judgement.
     pub(super) verdict: Verdict,
+    /// Reason why figures differ, if they do and one is known.
+    pub(super) because: Option<String>,
 }
 
 impl Finding {
@@ -103,6 +110,23 @@ struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
+    /// Reason why figures of these contenders over this link at this task differ, where a `verdict` says that they do.
+    fn because(
+        &self,
+        verdict: Verdict,
+        contenders: &[&str],
+        scenario: &str,
+        task: &str,
+    ) -> Option<String> {
+        if !verdict.wants_reason() {
+            return None;
+        }
+        let mut known = self.outline.claims.explanations.iter();
+        known
+            .find(|one| one.is_about(contenders, scenario, task))
+            .map(|one| one.because.clone())
+    }
+
     /// Reason why a contender has no figure.
     fn absence(&self, contender: &str) -> &'static str {
         match self

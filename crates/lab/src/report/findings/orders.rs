@@ -12,6 +12,7 @@ pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
 
 fn finding(one: &PublishedOrder, ground: &Ground<'_>) -> Finding {
     let (here, verdict) = judged(one, ground);
+    let named: Vec<&str> = one.order.iter().flatten().map(String::as_str).collect();
     Finding {
         claim: format!(
             "order: {}",
@@ -21,6 +22,7 @@ fn finding(one: &PublishedOrder, ground: &Ground<'_>) -> Finding {
         published: format!("{} ({})", one.text(), one.statistic.name()),
         here,
         verdict,
+        because: ground.because(verdict, &named, &one.scenario, &one.task),
     }
 }
 

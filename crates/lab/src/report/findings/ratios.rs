@@ -30,6 +30,12 @@ fn finding(one: &PublishedRatio, ground: &Ground<'_>) -> Finding {
         published: format!("{:.2} × ({})", one.ratio, one.statistic.name()),
         here,
         verdict,
+        because: ground.because(
+            verdict,
+            &[&one.contender, &one.to],
+            &one.scenario,
+            &one.task,
+        ),
     }
 }
 
@@ -50,7 +56,7 @@ fn judge(ratio: Known, published: f64, near: bool) -> Verdict {
 mod tests {
     use super::super::findings;
     use super::*;
-    use crate::experiment::{Claims, Statistic};
+    use crate::experiment::{Claims, Explanation, Statistic};
     use crate::results::{Figures, Outline, Row, Summary};
 
     fn found(contender: &str, published: f64) -> Finding {
@@ -78,6 +84,12 @@ mod tests {
             claims: Claims {
                 published_ratios: vec![ratio],
                 not_built: vec!["les".into()],
+                explanations: vec![Explanation {
+                    contenders: vec!["ipsec".into()],
+                    scenarios: Vec::new(),
+                    tasks: Vec::new(),
+                    because: "It is faster today.".into(),
+                }],
                 ..Claims::default()
             },
             ..Outline::default()
@@ -94,10 +106,11 @@ mod tests {
             (&*near.published, &*near.here),
             ("1.25 × (median)", "1.20 ×")
         );
-        assert_eq!(near.verdict, Verdict::Reproduced);
+        assert_eq!((near.verdict, near.because), (Verdict::Reproduced, None));
         let larger = found("ipsec", 2.0);
         assert_eq!(larger.here, "1.20 × (40 % less)");
         assert_eq!(larger.verdict, Verdict::OrderOnly);
+        assert_eq!(larger.because.as_deref(), Some("It is faster today."));
         assert_eq!(found("ipsec", 0.5).verdict, Verdict::NotReproduced);
         let absent = found("les", 1.0);
         assert_eq!(
