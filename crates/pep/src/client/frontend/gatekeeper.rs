@@ -1,6 +1,6 @@
 //! Intercepted connections that must not be accepted before the server has connected.
 //!
-//! The kernel drops their opening segments and we watch them pass: OPEN goes to the server, and its
+//! The kernel drops their opening segments, and a packet socket sees them before that: OPEN goes to the server, and its
 //! answer decides whether the host's next attempt, a second later at most, is admitted or refused.
 //!
 //! ```text

@@ -1,8 +1,8 @@
 //! Transparent interception: the kernel hands us connections that were meant for somebody else.
 //!
 //! An accepted socket's local address is the destination. The rules follow what the tunnel can reach:
-//! a family that the server lacks is refused by the kernel, and so is, for ten seconds, a destination that
-//! was refused or unreachable. Connections that must not be accepted early go through `gatekeeper.rs`.
+//! the kernel refuses a family that the server lacks, and answers for ten seconds for a destination that
+//! refused, is not allowed, cannot be reached or did not answer. Connections that must not be accepted early go through `gatekeeper.rs`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ use super::share::{Shares, WAITING};
 use super::upkeep::Upkeep;
 use super::wanted::{adapt, interception, lookups};
 use crate::client::carrier::Carrier;
-use crate::client::intercept::{self, Device, Installed, Interception, Other, RefusalKind};
+use crate::client::intercept::{self, Device, Installed, Interception, KernelAnswer, Other};
 use crate::config::{self, ClientDns, FrontEnds, Intercept, Place, Placed, TCP};
 use crate::firewall::open_passages;
 use crate::kernel::Guardian;
@@ -379,12 +379,12 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
     }
 }
 
-/// Way in which the kernel refuses the next attempts, if the reason is one that lasts.
-fn lasting(code: ReplyCode) -> Option<RefusalKind> {
+/// Answer of the kernel to the next attempts, if the reason is one that lasts.
+fn lasting(code: ReplyCode) -> Option<KernelAnswer> {
     match code {
-        ReplyCode::Refused | ReplyCode::Denied => Some(RefusalKind::Refused),
+        ReplyCode::Refused | ReplyCode::Denied => Some(KernelAnswer::Reset),
         ReplyCode::NetworkUnreachable | ReplyCode::HostUnreachable | ReplyCode::TimedOut => {
-            Some(RefusalKind::Unreachable)
+            Some(KernelAnswer::HostUnreachable)
         }
         ReplyCode::Ok
         | ReplyCode::NameNotFound

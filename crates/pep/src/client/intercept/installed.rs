@@ -21,14 +21,14 @@ use super::upkeep::{self, Lack, Wanted};
 use super::{Interception, REFUSED_FOR, barrier, invalid};
 use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_device};
 
-/// Reason why a destination is refused.
+/// Answer that the kernel gives in the place of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RefusalKind {
-    /// The destination refused: the next connection is reset (ECONNREFUSED).
-    Refused,
-    /// The destination cannot be reached: an ICMP host-unreachable answers (EHOSTUNREACH). The kernel
-    /// rate-limits it per host, and a process of this machine may see it only after its second SYN (1 s).
-    Unreachable,
+pub enum KernelAnswer {
+    /// A reset (ECONNREFUSED), where the destination refused, or is not allowed.
+    Reset,
+    /// ICMP host-unreachable (EHOSTUNREACH), where the destination cannot be reached or did not answer. The kernel
+    /// rate-limits these per host, and a process of this machine may see one only after its second SYN (1 s).
+    HostUnreachable,
 }
 
 /// An interception in force. Dropping it removes it; drop it in the namespace it was installed in.
@@ -112,12 +112,12 @@ impl Installed {
     ///
     /// # Errors
     /// Somebody removed the table, or the set is full (65535 destinations).
-    pub fn refuse(&self, destination: SocketAddr, kind: RefusalKind) -> io::Result<()> {
+    pub fn refuse(&self, destination: SocketAddr, kind: KernelAnswer) -> io::Result<()> {
         let set = match (kind, destination) {
-            (RefusalKind::Refused, SocketAddr::V4(_)) => "refused4",
-            (RefusalKind::Refused, SocketAddr::V6(_)) => "refused6",
-            (RefusalKind::Unreachable, SocketAddr::V4(_)) => "unreachable4",
-            (RefusalKind::Unreachable, SocketAddr::V6(_)) => "unreachable6",
+            (KernelAnswer::Reset, SocketAddr::V4(_)) => "refused4",
+            (KernelAnswer::Reset, SocketAddr::V6(_)) => "refused6",
+            (KernelAnswer::HostUnreachable, SocketAddr::V4(_)) => "unreachable4",
+            (KernelAnswer::HostUnreachable, SocketAddr::V6(_)) => "unreachable6",
         };
         let element = format!("{} . {}", destination.ip(), destination.port());
         self.table.add_element(set, &element, Some(REFUSED_FOR))

@@ -30,7 +30,7 @@ pub use device::{Device, TcpIntoDevice};
 pub use dns::{DnsInterception, RouterDns};
 pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{guard_listing, guard_off};
-pub use installed::{Installed, RefusalKind};
+pub use installed::{Installed, KernelAnswer};
 pub use kept::{Count, LearnedAddress};
 pub use policy::{Action, Rule, WITH_PORTS};
 pub use routing::Routing;
@@ -54,7 +54,7 @@ mod ruleset;
 mod snapshots;
 mod upkeep;
 
-/// Time that the kernel answers by itself for a destination that was refused or unreachable. A service that was restarted is
+/// Time that the kernel answers by itself for a destination that refused, is not allowed, cannot be reached or did not answer. A service that was restarted is
 /// found again after it, and a host that keeps asking costs the link one round trip in as long.
 pub const REFUSED_FOR: Duration = Duration::from_secs(10);
 

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
-use bentpipe_pep::client::intercept::{Interception, Other, RefusalKind};
+use bentpipe_pep::client::intercept::{Interception, KernelAnswer, Other};
 use bentpipe_sys::hold::HOLD_TABLE;
 use bentpipe_sys::nft::Table;
 use bentpipe_testbed::privileged;
@@ -156,9 +156,9 @@ fn refused_destinations_are_refused_by_the_kernel() {
     let _echo = Echo::start(&net.router, PORT, it.routing.own_mark());
     let mut installed = Inside::install(&net.router, &it);
     for to in [V4, V6] {
-        installed.refuse(to, RefusalKind::Refused);
-        installed.refuse(to, RefusalKind::Refused);
-        installed.refuse(&to.replace(":80", ":81"), RefusalKind::Unreachable);
+        installed.refuse(to, KernelAnswer::Reset);
+        installed.refuse(to, KernelAnswer::Reset);
+        installed.refuse(&to.replace(":80", ":81"), KernelAnswer::HostUnreachable);
     }
     for from in [&net.lan, &net.router] {
         for to in [V4, V6] {

@@ -1,6 +1,6 @@
 //! An interception in force in a namespace, where it is also removed, as the crate asks.
 
-use bentpipe_pep::client::intercept::{Installed, Interception, RefusalKind};
+use bentpipe_pep::client::intercept::{Installed, Interception, KernelAnswer};
 use bentpipe_sys::netns::NetNs;
 
 pub(crate) struct Inside<'a>(&'a NetNs, Option<Installed>);
@@ -22,7 +22,7 @@ impl<'a> Inside<'a> {
         self.0.enter(|| work(installed)).unwrap()
     }
 
-    pub(crate) fn refuse(&mut self, to: &str, kind: RefusalKind) {
+    pub(crate) fn refuse(&mut self, to: &str, kind: KernelAnswer) {
         self.at(|installed| installed.refuse(to.parse().unwrap(), kind))
             .unwrap();
     }
