@@ -251,10 +251,10 @@ impl Contender {
     /// # Errors
     /// It does not: why.
     pub fn carries_udp(&self) -> Result<(), String> {
-        match self.carrier {
-            Carrier::Split(_) | Carrier::Accelerator => {
-                Err("it splits TCP; UDP passes it by".into())
-            }
+        let past = || Err("it splits TCP; UDP passes it by".into());
+        match &self.carrier {
+            Carrier::Split(_) | Carrier::Accelerator => past(),
+            Carrier::Program(program) if program.intercepts() => past(),
             Carrier::BentpipeSle | Carrier::Hosts(Vpn::Sle | Vpn::Les(_), _) => Err(
                 "it seals TCP; UDP goes through the tunnel beside, as that of `bentpipe`".into(),
             ),
