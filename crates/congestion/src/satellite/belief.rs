@@ -1,8 +1,8 @@
 //! Belief: what limits this tunnel, decided in one place from what the detectors have seen.
 //!
 //! Detectors (`share.rs`, `ceiling.rs`, `company.rs`, `standing.rs`, `cruise/policed.rs`) bring evidence and decide nothing. The
-//! laws (`cruise/laws.rs`, `cruise/crowd.rs`, `compete.rs`) read the verdict and look at no detector. Weighed at the end of every
-//! round of cruise; the order of evidence is that of how sure it is.
+//! laws of cruise go by [`Cruise::bottleneck`](super::cruise::Cruise), which is what is usual here; the verdict, weighed at the end of every
+//! round of cruise, adds `Filled` and `Longer`. The order of evidence is that of how sure it is.
 
 use super::standing::Verdict;
 

@@ -241,7 +241,7 @@ impl Cruise {
                 return;
             }
             if fresh < scaled(self.rate, 1000 - FOLLOW) {
-                // The path became slower at a stroke: that is no yielding.
+                // The path became slower at once: this is not this tunnel making room.
                 if Part::ForgetPeak.or(true, false) {
                     self.company.forget_peak();
                 }

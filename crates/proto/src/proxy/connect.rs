@@ -40,10 +40,7 @@ impl ConnectError {
 pub fn reply(code: ReplyCode) -> Vec<u8> {
     let (status, text) = match code {
         ReplyCode::Ok => return b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec(),
-        ReplyCode::Denied => (
-            "403 Forbidden",
-            "the server's policy denies this destination",
-        ),
+        ReplyCode::Denied => ("403 Forbidden", "this destination is not allowed"),
         ReplyCode::TimedOut => ("504 Gateway Timeout", "the destination did not answer"),
         ReplyCode::Refused => ("502 Bad Gateway", "the destination refused the connection"),
         ReplyCode::NetworkUnreachable | ReplyCode::HostUnreachable => {
@@ -52,7 +49,7 @@ pub fn reply(code: ReplyCode) -> Vec<u8> {
         ReplyCode::NameNotFound => ("502 Bad Gateway", "the name has no address"),
         ReplyCode::FamilyUnsupported => ("502 Bad Gateway", "address family not available"),
         ReplyCode::LimitReached | ReplyCode::Draining => ("503 Service Unavailable", "busy"),
-        ReplyCode::Internal => ("502 Bad Gateway", "the server failed"),
+        ReplyCode::Internal => ("502 Bad Gateway", "the connection failed"),
     };
     answer(status, text)
 }
