@@ -12,7 +12,7 @@ use quinn_proto::crypto::{ClientConfig as ClientCrypto, HmacKey};
 use super::SharedKeyLog;
 use super::connections::Attempt;
 use super::enrol::{self, Enrolments};
-use super::lookup::Lookups;
+use crate::net::lookup::Lookups;
 use super::memory::ClientMemory;
 use crate::config::{ClientConfig, Server, ServerAddress};
 use crate::keys::{PrivateKey, PublicKey};
