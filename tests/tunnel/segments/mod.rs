@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::command::run_with_input;
-use bentpipe_testbed::peer::{self, Service, accept, digest, echo, payload, read_exactly, read_to_reset, read_to_the_end};
+use bentpipe_testbed::peer::{
+    self, Service, accept, digest, echo, payload, read_exactly, read_to_reset, read_to_the_end,
+};
 use bentpipe_testbed::route::Route;
 use bentpipe_testbed::site::{lossy_geo, near};
 use bentpipe_testbed::transfer::{Transfer, Way};
@@ -20,6 +22,9 @@ use site::{PORT, Pep, PepSite, SOON, on_site};
 
 /// Length of a transfer, bytes.
 const LENGTH: usize = 3_000_000;
+
+/// Time in which a PEP notices that the other one does not answer, with transfers under way: a few round trips.
+const NOTICED: Duration = Duration::from_secs(2);
 
 /// Tables of PEPs that relay all TCP.
 const CLEAR: &str = "[clear]\n";
@@ -99,7 +104,12 @@ fn everything_crosses(site: &mut PepSite) -> Result<()> {
     for pep in Pep::BOTH {
         let relayed = site.figure(pep, "/relayed_total")?;
         ensure!(relayed == 15, "{relayed} flows relayed at {pep:?}");
-        for path in ["/reset_total/tunnel", "/reset_total/fault", "/reset_total/silent", "/passed_total/damaged"] {
+        for path in [
+            "/reset_total/tunnel",
+            "/reset_total/fault",
+            "/reset_total/silent",
+            "/passed_total/damaged",
+        ] {
             let figure = site.figure(pep, path)?;
             ensure!(figure == 0, "{path} is {figure} at {pep:?}");
         }
@@ -123,7 +133,9 @@ fn whole_or_reset(name: &str, transfer: Transfer) -> Result<bool> {
     // Fails if a clean end comes early, or other bytes.
     let end = transfer.finish().with_context(|| name.to_owned())?.end;
     println!("{name}: {end:?}");
-    let reset = end.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+    let reset = end
+        .as_ref()
+        .is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
     ensure!(end.is_ok() || reset, "{name}: neither an end nor a reset");
     Ok(end.is_ok())
 }
@@ -137,6 +149,8 @@ fn killed(site: &mut PepSite, pep: Pep) -> Result<()> {
     download.until(LENGTH / 4, SOON)?;
     upload.until(LENGTH / 4, SOON)?;
     site.kill(pep)?;
+    // What begins before the other PEP notices is offered to the dead one, and reset afterwards.
+    thread::sleep(NOTICED);
     // Without the PEP, new connections pass as if there had never been one.
     for route in [&ipv4, &ipv6] {
         Transfer::start(route, Way::Download, LENGTH / 10)?
@@ -149,7 +163,10 @@ fn killed(site: &mut PepSite, pep: Pep) -> Result<()> {
         whole_or_reset("download", download)?,
         whole_or_reset("upload", upload)?,
     ];
-    ensure!(ends == [false; 2], "what was acknowledged is lost: {ends:?}");
+    ensure!(
+        ends == [false; 2],
+        "what was acknowledged is lost: {ends:?}"
+    );
     // What began without the PEP goes on.
     exchange(&mut between)?;
     site.until_joined()?;
@@ -199,7 +216,7 @@ fn without_a_tunnel_flows_pass_untouched() {
     let site = || PepSite::plain(near(), CLEAR);
     on_site("PEPs whose tunnel is blocked", site, |site| {
         let blocked = format!(
-            "table inet blocked {{\n chain all {{\n type filter hook prerouting priority raw; udp dport {PORT} drop\n }}\n}}\n"
+            "table inet blocked {{\n chain block {{\n type filter hook prerouting priority raw; udp dport {PORT} drop\n }}\n}}\n"
         );
         let gateway = site.topology.gateway();
         run_with_input(gateway.command("nft").args(["-f", "-"]), &blocked)?;
@@ -218,7 +235,9 @@ fn without_a_tunnel_flows_pass_untouched() {
         ensure!(passed == 9, "{passed} flows without a tunnel");
         let said = &site.status(Pep::Terminal)?["tunnel"];
         ensure!(said["state"] == "connecting", "{said}");
-        site.topology.gateway().run("nft", &["delete", "table", "inet", "blocked"])?;
+        site.topology
+            .gateway()
+            .run("nft", &["delete", "table", "inet", "blocked"])?;
         site.until_joined()?;
         half_close(&ipv4)?;
         ensure!(site.figure(Pep::Terminal, "/relayed_total")? == 1);
@@ -246,11 +265,16 @@ fn many_flows_at_once_are_relayed_within_their_bounds() {
         };
         thread::scope(|scope| {
             let threads: Vec<_> = (0..FLOWS).map(|_| scope.spawn(|| flow(&ipv4))).collect();
-            threads.into_iter().try_for_each(|one| one.join().expect("no panic"))
+            threads
+                .into_iter()
+                .try_for_each(|one| one.join().expect("no panic"))
         })?;
         for pep in Pep::BOTH {
             let relayed = site.figure(pep, "/relayed_total")?;
-            ensure!((100..=FLOWS as u64).contains(&relayed), "{relayed} relayed at {pep:?}");
+            ensure!(
+                (100..=FLOWS as u64).contains(&relayed),
+                "{relayed} relayed at {pep:?}"
+            );
         }
         Ok(())
     });
@@ -289,7 +313,10 @@ fn a_link_that_loses_is_faster_with_peps() {
         }
         let plain = timed(&ipv4, LENGTH / 6)?;
         let ratio = plain.as_secs_f64() / relayed.as_secs_f64();
-        println!("{} bytes at 2 % of loss: {plain:?} end to end, {relayed:?} relayed: {ratio:.1}", LENGTH / 6);
+        println!(
+            "{} bytes at 2 % of loss: {plain:?} end to end, {relayed:?} relayed: {ratio:.1}",
+            LENGTH / 6
+        );
         ensure!(ratio > 3.0, "only {ratio:.2} times as fast");
         Ok(())
     });

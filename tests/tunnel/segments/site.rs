@@ -125,7 +125,9 @@ impl PepSite {
     pub(super) fn run(&mut self, pep: Pep) -> Result<()> {
         let mut command = Command::new(BENTPIPE);
         let file = self.topology.directory().join(pep.name()).join("pep.toml");
-        command.args(["--log", "debug", "pep", "--config"]).arg(file);
+        command
+            .args(["--log", "debug", "pep", "--config"])
+            .arg(file);
         let process = self.topology.spawn_in(self.place(pep), command)?;
         process.wait_for_line("ready", SOON)?;
         self.peps[pep as usize] = Some(process);

@@ -54,7 +54,7 @@ pub use les::ClientLes;
 pub use metering::{AtCap, Metering, MonthDay, Period};
 pub use monitoring::Monitoring;
 pub use page::{Page, PageToken};
-pub use pep::{ClearTcp, Meeting, OtherPep, PepConfig, PepLes, PepLimits, Sides};
+pub use pep::{ClearTcp, MeetingPlace, OtherPep, PepConfig, PepLes, PepLimits, Sides};
 pub use plain::{PlainClient, PlainServer, PlainSource};
 pub use publish::{Permit, PortProtocol, Publish};
 pub use responder::{Bounds, RESPONDER_NAME, Responder};
@@ -304,5 +304,6 @@ pub(crate) fn sample_pep(directory: &Path, tables: &str) -> PepConfig {
         "private_key_file = \"pep.key\"\nlan = [\"lan0\"]\nwan = [\"sat0\", \"sat1\"]\n\
          peer = {{ address = \"192.0.2.1:4434\", public_key = \"AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=\" }}\n{tables}"
     );
-    PepConfig::from_source(&Source::new(&directory.join("pep.toml"), text)).expect("a configuration")
+    PepConfig::from_source(&Source::new(&directory.join("pep.toml"), text))
+        .expect("a configuration")
 }

@@ -68,13 +68,13 @@ pub struct PepConfig {
 pub struct OtherPep {
     /// Key that it proves to hold.
     pub public_key: PublicKey,
-    /// Meeting place of the two.
-    pub meeting: Meeting,
+    /// MeetingPlace place of the two.
+    pub meeting: MeetingPlace,
 }
 
-/// Meeting place of two PEPs: one of them listens, the other connects.
+/// MeetingPlace place of two PEPs: one of them listens, the other connects.
 #[derive(Clone, Debug)]
-pub enum Meeting {
+pub enum MeetingPlace {
     /// This PEP waits at this UDP address.
     Here(Placed<SocketAddr>),
     /// The other PEP waits at this address.
@@ -139,7 +139,8 @@ impl PepConfig {
         };
         let les = file.les.map(|les| checked_les(source, les)).transpose()?;
         if file.clear.is_none() && les.is_none() {
-            let fault = "nothing is relayed; add `[clear]` for TCP as it is, or `[les]` for packets of LES";
+            let fault =
+                "nothing is relayed; add `[clear]` for TCP as it is, or `[les]` for packets of LES";
             return Err(source.error_at_line(1, fault));
         }
         Ok(Self {
@@ -165,13 +166,13 @@ fn meeting(
     source: &Source,
     listen: Option<ListenAddresses>,
     peer: PeerTable,
-) -> Result<Meeting, ConfigError> {
+) -> Result<MeetingPlace, ConfigError> {
     match (listen, peer.address) {
-        (None, Some(address)) => Ok(Meeting::There(address)),
+        (None, Some(address)) => Ok(MeetingPlace::There(address)),
         (Some(ListenAddresses(listen)), None) => {
             let span = listen.span();
             match listen.into_inner()[..] {
-                [one] => Ok(Meeting::Here(source.placed(Spanned::new(span, one)))),
+                [one] => Ok(MeetingPlace::Here(source.placed(Spanned::new(span, one)))),
                 _ => Err(source.error(&span, "`listen` of a PEP is one address")),
             }
         }
@@ -197,7 +198,12 @@ fn sides(
             return Err(source.error(&list.span(), fault));
         }
     }
-    if let Some(both) = lan.get_ref().0.iter().find(|it| wan.get_ref().0.contains(it)) {
+    if let Some(both) = lan
+        .get_ref()
+        .0
+        .iter()
+        .find(|it| wan.get_ref().0.contains(it))
+    {
         let fault = format!("`{both}` is in `lan` and in `wan`; a PEP stands between two sides");
         return Err(source.error(&wan.span(), fault));
     }

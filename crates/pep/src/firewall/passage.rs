@@ -114,7 +114,8 @@ pub(crate) fn close_passages() -> io::Result<()> {
 fn of_others() -> io::Result<Vec<BaseChain>> {
     let mut chains = nftables::base_chains()?;
     chains.retain(|chain| {
-        let ours = [CLIENT_TABLE, GUARD_TABLE, PEP_TABLE, SERVER_TABLE].contains(&chain.table.as_str());
+        let ours =
+            [CLIENT_TABLE, GUARD_TABLE, PEP_TABLE, SERVER_TABLE].contains(&chain.table.as_str());
         chain.hook == FORWARD && !ours
     });
     Ok(chains)

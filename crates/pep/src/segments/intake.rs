@@ -7,21 +7,22 @@ use bentpipe_segments::{Flags, FlowName, Form, Headers, Side, Verdict};
 use bytes::{Bytes, BytesMut};
 
 use super::counts::Passed;
-use super::relays::Relays;
+use super::les::NotOpened;
+use super::relays::SegmentRelays;
 use crate::config::PepConfig;
 
 /// Number of UDP among IP protocols.
 const UDP: u8 = 17;
 
 /// What is taken from the devices.
-pub(super) struct Intake {
+pub(super) struct SegmentIntake {
     clear: bool,
     /// UDP port of LES, if its packets are taken.
     les: Option<u16>,
     passed: Passed,
 }
 
-impl Intake {
+impl SegmentIntake {
     /// What `config` wants to have relayed.
     pub(super) fn new(config: &PepConfig) -> Self {
         Self {
@@ -37,11 +38,15 @@ impl Intake {
     }
 
     /// Takes a packet that came from `side`.
-    pub(super) fn take(&mut self, now: Instant, side: Side, packet: Bytes, relays: &mut Relays) {
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        side: Side,
+        packet: Bytes,
+        relays: &mut SegmentRelays,
+    ) {
         if self.is_les(&packet) {
-            // Nobody has granted a key: whoever has one opens it here, and gives `relays` the segment with `Form::Zones`.
-            self.passed.no_key += 1;
-            return relays.pass(side, packet);
+            return self.take_layered(now, side, packet, relays);
         }
         let headers = Headers::read(&packet).filter(|_| self.clear);
         let whole = |headers: &Headers| {
@@ -56,7 +61,7 @@ impl Intake {
             self.passed.damaged += 1;
             return relays.pass(side, packet);
         }
-        let usable = relays.usable(now).is_some();
+        let usable = relays.usable().is_some();
         let (packet, mut headers) = match headers.segment.flags.has(Flags::SYN) && usable {
             true => tidy(packet, headers),
             false => (packet, headers),
@@ -74,6 +79,29 @@ impl Intake {
         let renewed = relays.was_relayed(&name, first);
         let flow = (Form::Clear, &name);
         match relays.on_segment(now, flow, side, &headers.segment, renewed) {
+            Verdict::Forward => relays.pass(side, packet),
+            Verdict::Taken => {}
+        }
+    }
+
+    /// Takes a packet of LES that came from `side`.
+    fn take_layered(
+        &mut self,
+        now: Instant,
+        side: Side,
+        packet: Bytes,
+        relays: &mut SegmentRelays,
+    ) {
+        let opened = match relays.open(now, side, &packet) {
+            Ok(opened) => opened,
+            Err(NotOpened::NoKey) => {
+                self.passed.no_key += 1;
+                return relays.pass(side, packet);
+            }
+            Err(NotOpened::Copy) => return,
+        };
+        let flow = (Form::Zones, &opened.name);
+        match relays.on_segment(now, flow, side, &opened.segment, opened.renewed) {
             Verdict::Forward => relays.pass(side, packet),
             Verdict::Taken => {}
         }

@@ -148,7 +148,12 @@ fn parse(line: &str) -> Option<(bool, FlowName)> {
         _ => return None,
     };
     let scope = u128::from_str_radix(words.next()?, 16).ok()?.to_be_bytes();
-    let mut end = || Some((words.next()?.parse::<IpAddr>().ok()?, words.next()?.parse().ok()?));
+    let mut end = || {
+        Some((
+            words.next()?.parse::<IpAddr>().ok()?,
+            words.next()?.parse().ok()?,
+        ))
+    };
     let (lan, wan) = (end()?, end()?);
     Some((begins, FlowName { scope, lan, wan }))
 }
@@ -188,7 +193,10 @@ impl JournalFile {
             let options = options.append(true).create(true).mode(0o600);
             self.open = Some(options.open(&self.path)?);
         }
-        let written = self.open.as_mut().map(|file| file.write_all(text.as_bytes()));
+        let written = self
+            .open
+            .as_mut()
+            .map(|file| file.write_all(text.as_bytes()));
         let written = written.unwrap_or(Ok(()));
         if written.is_err() {
             self.open = None;

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
 use super::redial::{DialStep, PATIENCE, Redial};
-use crate::config::{Meeting, PepConfig, Role, ServerAddress};
+use crate::config::{MeetingPlace, PepConfig, Role, ServerAddress};
 use crate::events;
 use crate::keys::PrivateKey;
 use crate::net::lookup::Lookups;
@@ -81,8 +81,8 @@ impl PeerLink {
         (shard, dual_stack): (Rc<Shard>, bool),
     ) -> Result<Self, RunError> {
         let dials = match &config.peer.meeting {
-            Meeting::Here(_) => None,
-            Meeting::There(address) => {
+            MeetingPlace::Here(_) => None,
+            MeetingPlace::There(address) => {
                 let peer = config.peer.public_key;
                 let classical = config.identity.allow_classical;
                 let crypto = identity::client_crypto(key, peer, classical, key_log);
@@ -333,7 +333,11 @@ impl PeerLink {
 
     /// Tells the log, unless it has been told so.
     fn tell(&self, reason: &str) {
-        let before = self.state.borrow_mut().last_error.replace(reason.to_owned());
+        let before = self
+            .state
+            .borrow_mut()
+            .last_error
+            .replace(reason.to_owned());
         if before.as_deref() != Some(reason) {
             tracing::warn!(target: events::STATE, "no tunnel to the other PEP, flows pass untouched: {reason}");
         }
@@ -375,7 +379,9 @@ impl PeerLink {
                 let connection = engine.peek(id)?;
                 Some(sampler.sample(now, connection, TunnelState::Ready))
             });
-            if let Some(session) = sampled {
+            if let Some(mut session) = sampled {
+                // A PEP reaches nobody by itself.
+                session.tunnel.families = None;
                 return session;
             }
         }

@@ -1,7 +1,7 @@
 //! An operator's PEP: relays TCP segments between the hosts of its own side and another PEP across the link.
 //!
 //! ```text
-//!   hosts ══ lan ══► rules ─► device ─► Intake ─► Relays ─ a stream per flow ─► PeerLink ══ tunnel ══ the other PEP
+//!   hosts ══ lan ══► rules ─► device ─► SegmentIntake ─► SegmentRelays ─ a stream per flow ─► PeerLink ══ tunnel ══ the other PEP
 //!   hosts ◄═ lan ═══ kernel ◄─ device ◄──┴─ untouched ─┴─ segments in the other end's name
 //!   the same for what comes from the side of the other PEP
 //! ```
@@ -14,6 +14,7 @@ mod counts;
 mod devices;
 mod intake;
 mod journal;
+mod les;
 mod link;
 mod redial;
 mod relays;
@@ -35,7 +36,7 @@ use tokio::sync::Notify;
 use tokio::task::LocalSet;
 use tokio::time::{interval, sleep_until};
 
-use crate::config::{Meeting, PepConfig, Role};
+use crate::config::{MeetingPlace, PepConfig, Role};
 use crate::events;
 use crate::keys::{self, PrivateKey};
 use crate::metrics::Metrics;
@@ -45,19 +46,18 @@ use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
 use crate::shard::{Driver, Pulse, PulseView, Shard};
-use crate::status::{self, Memory, PepSide, Side, StatusReport};
+use crate::status::{Memory, PepSide, Side, StatusReport};
 use crate::stop::{self, StopSignal};
 use bentpipe_tunnel::engine::identity;
-use bentpipe_tunnel::engine::{
-    ConnectionNotice, Engine, EngineConfig, Event, ServerSetup, Wishes,
-};
+use bentpipe_tunnel::engine::{ConnectionNotice, Engine, EngineConfig, Event, ServerSetup, Wishes};
 use bentpipe_tunnel::transport::{MemoryPool, TunnelEvent};
 
 use devices::Devices;
-use intake::Intake;
+use intake::SegmentIntake;
 use journal::{Journal, JournalFile};
+use les::NoKeys;
 use link::{PeerLink, PeerNews};
-use relays::Relays;
+use relays::SegmentRelays;
 use rules::PepRules;
 
 /// First credit of a stream, announced before anything is known of the path, in bytes.
@@ -83,8 +83,8 @@ pub fn run(config: PepConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         let socket = socket(&config)?;
         let dual_stack = socket.local_addr()?.is_ipv6();
         let setup = match &config.peer.meeting {
-            Meeting::Here(_) => Some(setup(&config, &key, key_log.clone())?),
-            Meeting::There(_) => None,
+            MeetingPlace::Here(_) => Some(setup(&config, &key, key_log.clone())?),
+            MeetingPlace::There(_) => None,
         };
         let mut engine = engine(&config, &key, setup, &pool);
         if let Some(qlog) = qlog {
@@ -106,8 +106,8 @@ struct Pep {
     config: Rc<PepConfig>,
     link: PeerLink,
     devices: Devices,
-    relays: RefCell<Relays>,
-    intake: RefCell<Intake>,
+    relays: RefCell<SegmentRelays>,
+    intake: RefCell<SegmentIntake>,
     /// Timers of relays may have changed.
     changed: Notify,
     rules: PepRules,
@@ -130,8 +130,9 @@ impl Pep {
         let devices = Devices::create().map_err(privilege)?;
         let rules = PepRules::install(&config).map_err(privilege)?;
         Ok(Rc::new(Self {
-            relays: RefCell::new(Relays::new(shard, bounds, journal)),
-            intake: RefCell::new(Intake::new(&config)),
+            // Clients cannot grant their keys yet: what can open packets of LES comes in here.
+            relays: RefCell::new(SegmentRelays::new(shard, bounds, journal, Box::new(NoKeys))),
+            intake: RefCell::new(SegmentIntake::new(&config)),
             link,
             devices,
             changed: Notify::new(),
@@ -226,7 +227,7 @@ impl Pep {
     }
 
     /// Has relays act, and hands on what they send.
-    fn act(&self, act: impl FnOnce(&mut Relays, Instant)) {
+    fn act(&self, act: impl FnOnce(&mut SegmentRelays, Instant)) {
         let now = process::now();
         let mut relays = self.relays.borrow_mut();
         act(&mut relays, now);
@@ -272,7 +273,7 @@ impl Pep {
                 }
             };
             tokio::select! {
-                () = timer => self.act(Relays::handle_timeout),
+                () = timer => self.act(SegmentRelays::handle_timeout),
                 () = self.changed.notified() => {}
             }
         }
@@ -292,8 +293,8 @@ impl Pep {
     fn report(&self, started: Instant, pool: &MemoryPool) -> StatusReport {
         let uptime = process::now().saturating_duration_since(started);
         let listen = match &self.config.peer.meeting {
-            Meeting::Here(address) => Some(**address),
-            Meeting::There(_) => None,
+            MeetingPlace::Here(address) => Some(**address),
+            MeetingPlace::There(_) => None,
         };
         let passed = self.intake.borrow().counts().clone();
         let side = PepSide {
@@ -321,8 +322,7 @@ fn bounds(config: &PepConfig, memory: u64) -> Bounds {
     let wanted = usize::try_from(config.limits.flows).unwrap_or(usize::MAX);
     if fit < wanted {
         tracing::info!(
-            "room for {fit} flows of {}: more pass untouched; lower `flow_memory` or raise `total_memory` of `[limits]` for {wanted}",
-            status::quantity(config.limits.flow_memory.as_u64() >> 10, "KiB"),
+            "memory for {fit} flows, of {wanted}: more pass untouched; lower `flow_memory` or raise `total_memory` of `[limits]`"
         );
     }
     let relayed = wanted.min(fit).max(1);
@@ -345,7 +345,7 @@ fn socket(config: &PepConfig) -> Result<UdpSocket, RunError> {
         Ok::<UdpSocket, std::io::Error>(socket.into())
     };
     match &config.peer.meeting {
-        Meeting::Here(address) => {
+        MeetingPlace::Here(address) => {
             open(**address, Domain::for_address(**address)).map_err(|source| RunError::Bind {
                 place: address.place.clone(),
                 address: **address,
@@ -353,7 +353,7 @@ fn socket(config: &PepConfig) -> Result<UdpSocket, RunError> {
                 source,
             })
         }
-        Meeting::There(_) => {
+        MeetingPlace::There(_) => {
             let any = open(([0_u16; 8], 0).into(), Domain::IPV6);
             Ok(any.or_else(|_| open(([0, 0, 0, 0], 0).into(), Domain::IPV4))?)
         }

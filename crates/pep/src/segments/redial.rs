@@ -100,7 +100,10 @@ mod tests {
                 DialStep::Wait(until) => now = until.expect("it tries on"),
             }
         }
-        let pauses: Vec<_> = dialled.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
+        let pauses: Vec<_> = dialled
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]).as_secs())
+            .collect();
         assert_eq!(pauses, [11, 12, 14, 18, 25, 40, 40, 40]);
         redial.on_ready();
         assert_eq!(redial.poll(now), DialStep::Wait(None));

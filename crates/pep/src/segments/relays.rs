@@ -2,7 +2,7 @@
 //! carried out here.
 //!
 //! ```text
-//!   Intake ─ segments ─► Table ─ messages ─► stream of the tunnel
+//!   SegmentIntake ─ segments ─► Table ─ messages ─► stream of the tunnel
 //!   devices ◄─ packets ── Table ◄─ messages ── stream of the tunnel
 //! ```
 //!
@@ -23,6 +23,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::counts::{Passed, report};
 use super::journal::Journal;
+use super::les::{HeaderKeys, LayeredSegment, Layers, NotOpened};
 use crate::shard::Shard;
 use crate::status;
 use bentpipe_tunnel::engine::ConnectionId;
@@ -93,13 +94,15 @@ impl Tables {
 }
 
 /// Relayed flows.
-pub(super) struct Relays {
+pub(super) struct SegmentRelays {
     shard: Rc<Shard>,
     tables: Tables,
     streams: HashMap<Place, Carried>,
     places: HashMap<Member, Place>,
     names: HashMap<Member, FlowName>,
     journal: Journal,
+    /// Keys of packets of LES.
+    layers: Layers,
     /// Connection on which flows are offered.
     tunnel: Option<ConnectionId>,
     /// No more flows are taken.
@@ -108,9 +111,14 @@ pub(super) struct Relays {
     out: Vec<(Side, Bytes)>,
 }
 
-impl Relays {
-    /// No flow is known; the tables of both forms have these bounds.
-    pub(super) fn new(shard: Rc<Shard>, bounds: Bounds, journal: Journal) -> Self {
+impl SegmentRelays {
+    /// No flow is known; the tables of both forms have these bounds. Packets of LES are opened with `keys`.
+    pub(super) fn new(
+        shard: Rc<Shard>,
+        bounds: Bounds,
+        journal: Journal,
+        keys: Box<dyn HeaderKeys>,
+    ) -> Self {
         let table = |form| (form, Table::new(form, bounds));
         Self {
             shard,
@@ -119,6 +127,7 @@ impl Relays {
             places: HashMap::new(),
             names: HashMap::new(),
             journal,
+            layers: Layers::new(keys),
             tunnel: None,
             draining: false,
             out: Vec::new(),
@@ -131,13 +140,14 @@ impl Relays {
     }
 
     /// Connection on which a flow can be offered now.
-    pub(super) fn usable(&self, now: Instant) -> Option<ConnectionId> {
+    pub(super) fn usable(&self) -> Option<ConnectionId> {
         let id = self.tunnel.filter(|_| !self.draining)?;
         self.shard.peek(|engine| {
             let connection = engine.peek(id)?;
             let tunnel = &connection.tunnel;
-            let usable = tunnel.carries_segments() && !tunnel.is_draining();
-            (usable && !connection.is_silent(now)).then_some(id)
+            // What is offered to a PEP that is dead has to be reset when that is certain.
+            let answers = connection.unanswered_since().is_none();
+            (answers && tunnel.carries_segments() && !tunnel.is_draining()).then_some(id)
         })
     }
 
@@ -153,6 +163,16 @@ impl Relays {
     ) -> Verdict {
         let table = self.tables.get(form);
         table.on_segment(now, name, side, segment, renewed)
+    }
+
+    /// Opens a packet of LES that came from `side`.
+    pub(super) fn open(
+        &mut self,
+        now: Instant,
+        side: Side,
+        packet: &Bytes,
+    ) -> Result<LayeredSegment, NotOpened> {
+        self.layers.open(now, side, packet)
     }
 
     /// Says whether an earlier process had relayed the flow in clear. With a `first` segment another connection of that name
@@ -193,8 +213,15 @@ impl Relays {
 
     /// A connection is over, and with it its streams.
     pub(super) fn on_lost(&mut self, now: Instant, connection: ConnectionId) {
-        let lost: Vec<_> = self.streams.keys().copied().collect();
-        for place in lost.into_iter().filter(|(of, _)| *of == connection) {
+        let all = self.streams.keys();
+        let lost: Vec<_> = all.copied().filter(|(of, _)| *of == connection).collect();
+        if !lost.is_empty() {
+            tracing::warn!(
+                "{} relayed flows are reset: the tunnel that carried them is lost",
+                lost.len()
+            );
+        }
+        for place in lost {
             self.drop_stream(now, place);
         }
     }
@@ -204,7 +231,7 @@ impl Relays {
         for form in [Form::Clear, Form::Zones] {
             while let Some(event) = self.tables.get(form).poll_event() {
                 match event {
-                    Event::Offer(id) => self.offer(now, Member { form, id }),
+                    Event::Offer(id) => self.offer(Member { form, id }),
                     Event::Service(id) => self.service(now, Member { form, id }),
                     Event::Gone(id) => self.forget(Member { form, id }),
                 }
@@ -268,8 +295,8 @@ impl Relays {
     }
 
     /// Offers a flow to the other PEP, if there is a tunnel.
-    fn offer(&mut self, now: Instant, member: Member) {
-        let place = self.usable(now).and_then(|id| {
+    fn offer(&mut self, member: Member) {
+        let place = self.usable().and_then(|id| {
             let open = |connection: &mut bentpipe_tunnel::engine::Connection| {
                 let (tunnel, quic) = connection.parts();
                 tunnel.open_segments(quic).ok()
@@ -312,12 +339,12 @@ impl Relays {
             let Some(name) = table.name(member.id) else {
                 break;
             };
-            // Packets of LES need the keys of their association, which nobody has granted yet.
-            if member.form == Form::Clear
-                && let Some(packet) = packet(name, side, &segment)
-            {
-                self.out.push((side, packet));
-            }
+            let packet = match member.form {
+                Form::Clear => packet(name, side, &segment),
+                Form::Zones => self.layers.write(now, (name, side), &segment),
+            };
+            // Without a key the end hears nothing, and sends again.
+            self.out.extend(packet.map(|packet| (side, packet)));
         }
     }
 

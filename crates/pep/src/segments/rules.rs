@@ -158,7 +158,12 @@ mod tests {
     fn tables_are_those_of_the_snapshots() {
         let prefixes = "[clear]\nprefixes = [\"10.1.0.0/24\", \"fd00:1::/64\"]\n";
         let les = "[les]\nclients = [\"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"]\n";
-        let script = |name, tables: &str| (name, Table::new(PEP_TABLE).replacement(&body(&config(tables))));
+        let script = |name, tables: &str| {
+            (
+                name,
+                Table::new(PEP_TABLE).replacement(&body(&config(tables))),
+            )
+        };
         let all = [
             script("pep", "[clear]\n"),
             script("pep-of-prefixes-and-les", &format!("{prefixes}{les}")),

@@ -8,8 +8,8 @@ use ipnet::IpNet;
 
 use super::format::{counted, line, quantity, rate, size, span};
 use super::{
-    Acks, LesRefused, PacketKinds, Packets, PepSide, Refused, RuleStatus, Session, Side, StatusReport,
-    Tunnel, TunnelState, WireKind,
+    Acks, LesRefused, PacketKinds, Packets, PepSide, Refused, RuleStatus, Session, Side,
+    StatusReport, Tunnel, TunnelState, WireKind,
 };
 
 impl Display for StatusReport {

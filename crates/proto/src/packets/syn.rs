@@ -71,8 +71,8 @@ mod tests {
 
     /// SYN of Linux: MSS 1460, SACK permitted, timestamps, no operation, window scale; ECE and CWR.
     const SYN_HEADER: [u8; 40] = [
-        0xc7, 0x38, 1, 0xbb, 1, 2, 3, 4, 0, 0, 0, 0, 0xa0, 0xc2, 0xff, 0xff, 0x28, 0xc0, 0, 0, 2, 4,
-        5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7,
+        0xc7, 0x38, 1, 0xbb, 1, 2, 3, 4, 0, 0, 0, 0, 0xa0, 0xc2, 0xff, 0xff, 0x28, 0xc0, 0, 0, 2,
+        4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7,
     ];
 
     #[test]

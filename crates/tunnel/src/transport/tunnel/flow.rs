@@ -1,7 +1,9 @@
 //! One flow of a tunnel: its two directions, its stream and its place in the scheduler.
 
 use bentpipe_proto::relay::{CreditWindow, End, MAX_HEADER, Receiver, Sender, Ticket};
-use bentpipe_proto::tunnel::{AbortCode, DecodeError, FlowId, Inbound, Open, Reply, ReplyCode, Segments, StreamKind};
+use bentpipe_proto::tunnel::{
+    AbortCode, DecodeError, FlowId, Inbound, Open, Reply, ReplyCode, Segments, StreamKind,
+};
 use bytes::Bytes;
 use quinn_proto::{Connection, Side, StreamId, VarInt, WriteError};
 
