@@ -7,7 +7,7 @@ use bentpipe_segments::{Flags, FlowName, Form, Headers, Side, Verdict};
 use bytes::{Bytes, BytesMut};
 
 use super::counts::Passed;
-use super::les::NotOpened;
+use super::les::StaysClosed;
 use super::relays::SegmentRelays;
 use crate::config::PepConfig;
 
@@ -94,11 +94,11 @@ impl SegmentIntake {
     ) {
         let opened = match relays.open(now, side, &packet) {
             Ok(opened) => opened,
-            Err(NotOpened::NoKey) => {
+            Err(StaysClosed::NoKey) => {
                 self.passed.no_key += 1;
                 return relays.pass(side, packet);
             }
-            Err(NotOpened::Copy) => return,
+            Err(StaysClosed::Copy) => return,
         };
         let flow = (Form::Zones, &opened.name);
         match relays.on_segment(now, flow, side, &opened.segment, opened.renewed) {

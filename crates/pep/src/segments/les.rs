@@ -42,7 +42,7 @@ pub(super) struct OpenedPacket {
 
 /// Reason why a packet of LES was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NotOpened {
+pub(super) enum StaysClosed {
     /// Its key is not here, or it is none that a PEP relays: it passes untouched.
     NoKey,
     /// It is a copy, which no hop hands on (`PROTOCOL.md` §20.4).
@@ -56,7 +56,7 @@ pub(super) enum NotOpened {
 /// Keys of header zones that clients have granted to this PEP.
 pub(super) trait HeaderKeys {
     /// Opens the header zone of a datagram.
-    fn open(&mut self, now: Instant, datagram: &[u8]) -> Result<OpenedPacket, NotOpened>;
+    fn open(&mut self, now: Instant, datagram: &[u8]) -> Result<OpenedPacket, StaysClosed>;
 
     /// Appends a packet of this PEP to `out`, with this header and payload zone. False: no key of the pair is here any more,
     /// or the header has no form that is carried.
@@ -73,8 +73,8 @@ pub(super) trait HeaderKeys {
 pub(super) struct NoKeys;
 
 impl HeaderKeys for NoKeys {
-    fn open(&mut self, _: Instant, _: &[u8]) -> Result<OpenedPacket, NotOpened> {
-        Err(NotOpened::NoKey)
+    fn open(&mut self, _: Instant, _: &[u8]) -> Result<OpenedPacket, StaysClosed> {
+        Err(StaysClosed::NoKey)
     }
 
     fn write(
@@ -126,14 +126,14 @@ impl Layers {
         now: Instant,
         side: Side,
         packet: &Bytes,
-    ) -> Result<LayeredSegment, NotOpened> {
+    ) -> Result<LayeredSegment, StaysClosed> {
         let header = Header::parse(packet).filter(|it| it.protocol == UDP && !it.fragment);
         let start = header.map_or(packet.len(), |header| header.offset + UDP_HEADER);
-        let datagram = packet.get(start..).ok_or(NotOpened::NoKey)?;
+        let datagram = packet.get(start..).ok_or(StaysClosed::NoKey)?;
         let opened = self.keys.open(now, datagram)?;
         self.learn(side, &opened, packet.slice(..start));
         // UDP has no flows that a PEP relays.
-        let headers = Headers::read(&opened.header).ok_or(NotOpened::NoKey)?;
+        let headers = Headers::read(&opened.header).ok_or(StaysClosed::NoKey)?;
         let (lan, wan) = match side {
             Side::Lan => (headers.source, headers.destination),
             Side::Wan => (headers.destination, headers.source),

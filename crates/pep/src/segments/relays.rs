@@ -23,7 +23,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::counts::{Passed, report};
 use super::journal::Journal;
-use super::les::{HeaderKeys, LayeredSegment, Layers, NotOpened};
+use super::les::{HeaderKeys, LayeredSegment, Layers, StaysClosed};
 use crate::shard::Shard;
 use crate::status;
 use bentpipe_tunnel::engine::ConnectionId;
@@ -171,7 +171,7 @@ impl SegmentRelays {
         now: Instant,
         side: Side,
         packet: &Bytes,
-    ) -> Result<LayeredSegment, NotOpened> {
+    ) -> Result<LayeredSegment, StaysClosed> {
         self.layers.open(now, side, packet)
     }
 

@@ -33,7 +33,7 @@ impl OneAssociation {
 }
 
 impl HeaderKeys for OneAssociation {
-    fn open(&mut self, _: Instant, datagram: &[u8]) -> Result<OpenedPacket, NotOpened> {
+    fn open(&mut self, _: Instant, datagram: &[u8]) -> Result<OpenedPacket, StaysClosed> {
         for (reader, toward) in self.readers.iter_mut().zip([Toward::B, Toward::A]) {
             match reader.open(datagram) {
                 Ok(opened) => {
@@ -45,11 +45,11 @@ impl HeaderKeys for OneAssociation {
                         zone: Bytes::copy_from_slice(opened.zone().unwrap_or_default()),
                     });
                 }
-                Err(Discarded::Packet(_)) => return Err(NotOpened::Copy),
+                Err(Discarded::Packet(_)) => return Err(StaysClosed::Copy),
                 Err(_) => {}
             }
         }
-        Err(NotOpened::NoKey)
+        Err(StaysClosed::NoKey)
     }
 
     fn write(
@@ -156,7 +156,7 @@ fn what_a_pep_sends_is_taken_by_the_ends_and_payload_stays_closed() {
         .open(now, Side::Lan, &packet)
         .expect("its key is here");
     let again = layers.open(now, Side::Lan, &packet);
-    assert_eq!(again.err(), Some(NotOpened::Copy));
+    assert_eq!(again.err(), Some(StaysClosed::Copy));
     let zone = &taken.segment.zone;
     assert_eq!((taken.segment.length, zone.len()), (20, 40));
     assert!(!zone.windows(8).any(|part| part == b"a secret"));
@@ -202,6 +202,6 @@ fn without_a_key_nothing_is_opened_or_written() {
     let syn = segment(100, Flags::SYN, b"");
     let packet = outer(&seal(&mut roots.end_a().0, &inner(&flow(), &syn)), true);
     let opened = layers.open(now, Side::Lan, &packet);
-    assert_eq!(opened.err(), Some(NotOpened::NoKey));
+    assert_eq!(opened.err(), Some(StaysClosed::NoKey));
     assert_eq!(layers.write(now, (&flow(), Side::Lan), &syn), None);
 }
