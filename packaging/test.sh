@@ -131,7 +131,7 @@ for name in gateway terminal; do
   expect "$name: /etc/bentpipe is the daemons' own" \
     test "$(inside "$name" stat --format '%U %G %a' /etc/bentpipe)" = "bentpipe bentpipe 750"
   expect "$name: units are as systemd wants them" inside "$name" systemd-analyze verify --man=no \
-    bentpipe-server.service bentpipe-client.service bentpipe-guard.service
+    bentpipe-server.service bentpipe-client.service bentpipe-guard.service bentpipe-pep.service
 done
 
 # What an operator types from here to the first page, on both machines: the package's installation is two more.

@@ -84,6 +84,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  bentpipe server --config server.toml")]
     Server(Server),
 
+    /// Run an operator's PEP, at either side of a link
+    ///
+    /// Relays the TCP of unmodified hosts to another PEP across the link, segment by segment. Prints a line with "ready"
+    /// once it takes packets; what it cannot relay passes untouched. SIGINT and SIGTERM let relayed connections end first.
+    #[cfg(target_os = "linux")]
+    #[command(after_help = "Example:\n  bentpipe pep --config pep.toml")]
+    Pep(Daemon),
+
     /// Validate a configuration file and the key file that it names
     ///
     /// Prints the first fault as `FILE:LINE: message` and exits with 3.
@@ -96,7 +104,7 @@ pub(crate) enum Command {
     ///
     /// Without --socket the only daemon of this user is asked; among several, the one in the current network namespace.
     /// Exits with 6 if there is none. With --check prints one line and exits with 0 if the daemon is healthy, else with 1: a
-    /// client is healthy while its tunnel is up and answers, a server while it serves.
+    /// client and a PEP are healthy while their tunnel is up and answers, a server while it serves.
     #[command(
         after_help = "Examples:\n  bentpipe status\n  bentpipe status --json | jq .tunnel.rtt_ms\n  bentpipe status --check --role client"
     )]
@@ -201,7 +209,7 @@ pub(crate) enum GuardAction {
 
 #[derive(Debug, Args)]
 pub(crate) struct Daemon {
-    /// Configuration of the daemon [default: /etc/bentpipe/client.toml or server.toml]
+    /// Configuration of the daemon [default: /etc/bentpipe/client.toml, server.toml or pep.toml]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -225,7 +233,7 @@ impl From<&Daemon> for bentpipe_pep::Diagnosis {
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// The configuration of a client or a server
+    /// The configuration of a client, a server or a PEP
     pub(crate) file: PathBuf,
 
     /// Role of the file, if the file's content does not show it
@@ -292,6 +300,7 @@ pub(crate) struct Status {
 pub(crate) enum Role {
     Client,
     Server,
+    Pep,
 }
 
 impl From<Role> for bentpipe_pep::config::Role {
@@ -299,6 +308,7 @@ impl From<Role> for bentpipe_pep::config::Role {
         match role {
             Role::Client => Self::Client,
             Role::Server => Self::Server,
+            Role::Pep => Self::Pep,
         }
     }
 }
@@ -309,6 +319,7 @@ impl Role {
         Path::new(match self {
             Self::Client => "/etc/bentpipe/client.toml",
             Self::Server => "/etc/bentpipe/server.toml",
+            Self::Pep => "/etc/bentpipe/pep.toml",
         })
     }
 }

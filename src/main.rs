@@ -43,6 +43,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Some(ServerCommand::List(options)) => command::operator::list(&options),
             Some(ServerCommand::Remove(options)) => command::operator::remove(&options),
         },
+        #[cfg(target_os = "linux")]
+        Command::Pep(options) => command::daemon::pep(&options),
         Command::Check(options) => command::check::run(&options),
         // An unhealthy daemon is an answer, not a failure.
         Command::Status(options) => return command::status::run(&options),

@@ -105,6 +105,11 @@ pub const TARGETS: &[Target] = &[
         seeds: tunnel::inbound_seeds,
     },
     Target {
+        name: "segments",
+        run: tunnel::segments,
+        seeds: tunnel::segments_seeds,
+    },
+    Target {
         name: "reply",
         run: tunnel::reply,
         seeds: tunnel::reply_seeds,

@@ -6,7 +6,7 @@ use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::{
     AbortCode, Acks, Again, Awaited, Control, ControlReader, Destination, EnrolCode, Families,
     FlowId, Forward, Hello, Inbound, LesBody, LesKind, MAX_FRAME, MAX_OPEN, MAX_REPLY, MAX_TRAIN,
-    Open, Place, Publish, PublishCode, Reply, ReplyCode, TrainPacket, varint,
+    Open, Place, Publish, PublishCode, Reply, ReplyCode, Segments, TrainPacket, varint,
 };
 use bentpipe_units::BitRate;
 use bytes::Bytes;
@@ -91,6 +91,26 @@ pub fn inbound(data: &[u8]) {
     let body = data.get(2..).unwrap_or_default();
     check(&encoded(|out| {
         out.push(3);
+        varint::encode(body.len() as u64, out);
+        out.extend_from_slice(body);
+    }));
+}
+
+/// SEGMENTS, as either side reads it, and once more with its length mended.
+pub fn segments(data: &[u8]) {
+    let check = |data: &[u8]| match Segments::decode(data) {
+        Ok(Some((segments, used))) => {
+            assert!(used <= data.len() && used <= MAX_OPEN + 16);
+            let again = encoded(|out| segments.encode(out));
+            assert_eq!(Segments::decode(&again), Ok(Some((segments, again.len()))));
+        }
+        Ok(None) => assert!(data.len() < MAX_OPEN + 16),
+        Err(_) => {}
+    };
+    check(data);
+    let body = data.get(2..).unwrap_or_default();
+    check(&encoded(|out| {
+        out.push(5);
         varint::encode(body.len() as u64, out);
         out.extend_from_slice(body);
     }));
@@ -303,6 +323,14 @@ pub fn inbound_seeds() -> Vec<Vec<u8>> {
         encoded(|out| inbound.encode(out))
     })
     .to_vec()
+}
+
+pub fn segments_seeds() -> Vec<Vec<u8>> {
+    let of = |flow| {
+        let credit = 1 << 20;
+        encoded(|out| Segments { flow, credit }.encode(out))
+    };
+    [FlowId(7), FlowId::OF_SERVER].map(of).to_vec()
 }
 
 pub fn reply_seeds() -> Vec<Vec<u8>> {

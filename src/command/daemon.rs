@@ -1,8 +1,12 @@
-//! `bentpipe client` and `bentpipe server`: configuration in, daemon until a signal.
+//! `bentpipe client`, `bentpipe server` and `bentpipe pep`: configuration in, daemon until a signal.
 
 use std::path::Path;
 
+#[cfg(target_os = "linux")]
+use bentpipe_pep::config::PepConfig;
 use bentpipe_pep::config::{ClientFile, ServerFile};
+#[cfg(target_os = "linux")]
+use bentpipe_pep::segments;
 use bentpipe_pep::{client, end_on_panic, server};
 
 use crate::cli::{Daemon, Role};
@@ -22,6 +26,14 @@ pub(crate) fn server(options: &Daemon) -> Result<(), Failure> {
     Ok(server::run(config, &options.into())?)
 }
 
+/// Runs the PEP.
+#[cfg(target_os = "linux")]
+pub(crate) fn pep(options: &Daemon) -> Result<(), Failure> {
+    end_on_panic();
+    let config = PepConfig::load(config(options.config.as_deref(), Role::Pep)?)?;
+    Ok(segments::run(config, &options.into())?)
+}
+
 /// The configuration that the command line names, or the usual one of `role`, which must be there.
 pub(crate) fn config(named: Option<&Path>, role: Role) -> Result<&Path, Failure> {
     let usual = role.default_config();
@@ -30,11 +42,12 @@ pub(crate) fn config(named: Option<&Path>, role: Role) -> Result<&Path, Failure>
         None if usual.exists() => Ok(usual),
         None => {
             let make = match role {
-                Role::Client => "bentpipe client join CODE",
-                Role::Server => "bentpipe server init --public HOST[:PORT]",
+                Role::Client => "make it with `bentpipe client join CODE`",
+                Role::Server => "make it with `bentpipe server init --public HOST[:PORT]`",
+                Role::Pep => "write it as docs/sealed.md shows",
             };
             Err(Failure::Key(format!(
-                "{} does not exist; make it with `{make}`, or name a file with --config",
+                "{} does not exist; {make}, or name a file with --config",
                 usual.display()
             )))
         }

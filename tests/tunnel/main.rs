@@ -21,6 +21,7 @@ mod proxies;
 mod publish;
 mod responder;
 mod routes;
+mod segments;
 mod session_life;
 mod splitting;
 

@@ -49,7 +49,7 @@ fn examples(page: &str) -> impl Iterator<Item = &str> {
 fn configurations_in_the_documents_are_valid() {
     let directory = directory("examples");
     let key = |name: &str| generate(BENTPIPE, &directory.join(name)).expect("a key");
-    key("client.key");
+    ["client.key", "pep.key"].map(key);
     let server = key("server.key");
     let terminals = [1, 2].map(|number| key(&format!("terminal-{number}.key")));
     token(&directory.join("page.token"));
@@ -134,6 +134,7 @@ fn every_key_is_documented_and_no_other() {
     for (role, head, title) in [
         ("server", "", "## The server's file\n"),
         ("client", "", "## The client's file\n"),
+        ("pep", "", "## The PEP's file\n"),
         ("server", plain, "## The server's file without a tunnel\n"),
         ("client", plain, "## The client's file without a tunnel\n"),
     ] {

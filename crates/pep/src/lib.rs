@@ -34,6 +34,8 @@ mod qlog;
 mod relay;
 mod sampler;
 mod sandbox;
+#[cfg(target_os = "linux")]
+pub mod segments;
 pub mod server;
 mod service_manager;
 mod shard;

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::config::{ClientConfig, Placed, PlainClient, PlainServer, ServerConfig};
+use crate::config::{ClientConfig, PepConfig, Placed, PlainClient, PlainServer, ServerConfig};
 use crate::process::{Diagnosis, RunError};
 use crate::status::SandboxStatus;
 
@@ -71,6 +71,19 @@ impl<'a> Needs<'a> {
             network: true,
             raw: false,
             read,
+            state_dir: Some(&config.state_dir),
+            status_socket: path(config.monitoring.status_socket.as_ref()),
+            qlog: diagnosis.qlog.as_deref(),
+        }
+    }
+
+    /// Of an operator's PEP.
+    pub(crate) fn of_pep(config: &'a PepConfig, diagnosis: &'a Diagnosis) -> Self {
+        Self {
+            enabled: config.sandbox,
+            network: true,
+            raw: false,
+            read: vec![&config.file, &config.identity.private_key_file],
             state_dir: Some(&config.state_dir),
             status_socket: path(config.monitoring.status_socket.as_ref()),
             qlog: diagnosis.qlog.as_deref(),

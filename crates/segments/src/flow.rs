@@ -241,8 +241,12 @@ impl Flow {
     fn begin(&mut self, now: Instant) -> bool {
         let stage = std::mem::replace(&mut self.stage, Stage::Untouched);
         if let Stage::Offered(parser) | Stage::Invited(parser) = stage
-            && let Some(relay) = Relay::new(now, &self.handshake, parser, self.room)
+            && let Some(mut relay) = Relay::new(now, &self.handshake, parser, self.room)
         {
+            if self.handshake.is_reset() {
+                // The RST has passed here, and the other PEP has taken it, which relays already.
+                relay.on_reset_end(now);
+            }
             self.stage = Stage::Relayed(Box::new(relay));
         }
         matches!(self.stage, Stage::Relayed(_))

@@ -42,6 +42,8 @@ pub(crate) struct Handshake {
     wan: Reached,
     /// A FIN or RST has passed, or something that a PEP should keep out of.
     barred: bool,
+    /// The near end has reset the connection, by an RST that the far end would take.
+    reset: bool,
 }
 
 impl Handshake {
@@ -58,6 +60,7 @@ impl Handshake {
             lan: Reached::default(),
             wan: Reached::default(),
             barred: segment.flags.has(Flags::FIN | Flags::RST),
+            reset: false,
         };
         let reached = own.reached(initiator);
         reached.passed = segment.span();
@@ -102,6 +105,11 @@ impl Handshake {
         !self.barred
     }
 
+    /// Says whether the near end has reset the connection.
+    pub(crate) fn is_reset(&self) -> bool {
+        self.reset
+    }
+
     /// Says whether the initiator has acknowledged the SYN-ACK.
     pub(crate) fn is_established(&self) -> bool {
         let reached = match self.initiator {
@@ -137,6 +145,8 @@ impl Handshake {
         let Some(place) = own.offset(segment.number, reached.passed) else {
             return false;
         };
+        let lan = side == Side::Lan;
+        let resets = lan && segment.flags.has(Flags::RST) && place == reached.passed;
         let end = place + segment.span();
         // Who does not see the path guesses numbers: what the windows rule out does not count.
         if end > allowed + SLACK {
@@ -155,6 +165,7 @@ impl Handshake {
                 reached.edge = acknowledged + (u64::from(segment.window) << shift);
             }
         }
+        self.reset |= resets;
         false
     }
 

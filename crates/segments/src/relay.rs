@@ -110,6 +110,11 @@ impl Relay {
         None
     }
 
+    /// The LAN end has reset the connection before the relay began.
+    pub(crate) fn on_reset_end(&mut self, now: Instant) {
+        self.abort(now, Cause::End, Vec::new());
+    }
+
     fn on_rst(&mut self, now: Instant, place: u64) {
         let expected = [self.receiver.next(), self.receiver.acknowledged()];
         if expected.contains(&place) {

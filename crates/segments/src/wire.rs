@@ -36,7 +36,7 @@ pub type Endpoint = (IpAddr, u16);
 pub type Scope = [u8; 16];
 
 /// Form of the blobs of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// A blob is the payload itself.
     Clear,

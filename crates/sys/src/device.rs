@@ -20,12 +20,21 @@ pub const NAME: &str = "bentpipe0";
 pub struct Device(BulkTun);
 
 impl Device {
-    /// Makes the device with this MTU in the calling thread's namespace.
+    /// Makes the device [`NAME`] with this MTU in the calling thread's namespace.
     ///
     /// # Errors
     /// As [`BulkTun::create`]; or `ip` is missing.
     pub fn create(mtu: usize) -> io::Result<Self> {
-        let tun = BulkTun::create(NAME)?;
+        Self::named(NAME, mtu)
+    }
+
+    /// Makes a device with this name and MTU in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn named(name: &str, mtu: usize) -> io::Result<Self> {
+        let tun = BulkTun::create(name)?;
+        let set = |family, key, value| set(name, family, key, value);
         // Nothing but what is carried: no link-local address, and no questions for routers.
         set("ipv6", "addr_gen_mode", "1");
         set("ipv6", "accept_ra", "0");
@@ -37,7 +46,7 @@ impl Device {
             "rp_filter",
             if all.trim() == "0" { "0" } else { "2" },
         );
-        batch(&format!("link set {NAME} mtu {mtu} up\n"))?;
+        batch(&format!("link set {name} mtu {mtu} up\n"))?;
         Ok(Self(tun))
     }
 
@@ -129,6 +138,6 @@ fn batch(lines: &str) -> io::Result<()> {
 }
 
 /// A setting that this kernel does not have needs no change.
-fn set(family: &str, key: &str, value: &str) {
-    let _ = fs::write(format!("/proc/sys/net/{family}/conf/{NAME}/{key}"), value);
+fn set(name: &str, family: &str, key: &str, value: &str) {
+    let _ = fs::write(format!("/proc/sys/net/{family}/conf/{name}/{key}"), value);
 }

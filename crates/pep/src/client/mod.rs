@@ -19,7 +19,6 @@ mod kept_device;
 mod learned;
 mod les;
 mod link;
-mod lookup;
 pub mod measure;
 mod memory;
 mod metering;

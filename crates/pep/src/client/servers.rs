@@ -12,10 +12,10 @@ use quinn_proto::crypto::{ClientConfig as ClientCrypto, HmacKey};
 use super::SharedKeyLog;
 use super::connections::Attempt;
 use super::enrol::{self, Enrolments};
-use super::lookup::Lookups;
 use super::memory::ClientMemory;
 use crate::config::{ClientConfig, Server, ServerAddress};
 use crate::keys::{PrivateKey, PublicKey};
+use crate::net::lookup::Lookups;
 use crate::process::RunError;
 
 /// Servers of the configuration, by their index there.

@@ -311,6 +311,7 @@ impl Session {
             ConnectionNotice::Tunnel(
                 TunnelEvent::Opened(..)
                 | TunnelEvent::Inbound(..)
+                | TunnelEvent::Segments(_)
                 | TunnelEvent::Publish(_)
                 | TunnelEvent::Flow(_)
                 | TunnelEvent::Query(..)

@@ -18,6 +18,7 @@ mod metering;
 mod metrics;
 mod monitoring;
 mod page;
+mod pep;
 mod plain;
 mod publish;
 mod responder;
@@ -53,6 +54,7 @@ pub use les::ClientLes;
 pub use metering::{AtCap, Metering, MonthDay, Period};
 pub use monitoring::Monitoring;
 pub use page::{Page, PageToken};
+pub use pep::{ClearTcp, MeetingPlace, OtherPep, PepConfig, PepLes, PepLimits, Sides};
 pub use plain::{PlainClient, PlainServer, PlainSource};
 pub use publish::{Permit, PortProtocol, Publish};
 pub use responder::{Bounds, RESPONDER_NAME, Responder};
@@ -84,6 +86,8 @@ pub enum Role {
     Client,
     /// The internet side: `bentpipe server`.
     Server,
+    /// Either side of an operator's link: `bentpipe pep`.
+    Pep,
 }
 
 /// State directory when the file names none: the service manager's (`$STATE_DIRECTORY`),
@@ -122,6 +126,7 @@ impl fmt::Display for Role {
         f.write_str(match self {
             Self::Client => "client",
             Self::Server => "server",
+            Self::Pep => "pep",
         })
     }
 }
@@ -144,13 +149,15 @@ pub enum ServerFile {
     Plain(Box<PlainServer>),
 }
 
-/// Configuration of a daemon of either role.
+/// Configuration of a daemon of any role.
 #[derive(Clone, Debug)]
 pub enum AnyFile {
     /// A client.
     Client(ClientFile),
     /// A server.
     Server(Box<ServerFile>),
+    /// An operator's PEP.
+    Pep(Box<PepConfig>),
 }
 
 impl AnyFile {
@@ -160,6 +167,7 @@ impl AnyFile {
         match self {
             Self::Client(_) => Role::Client,
             Self::Server(_) => Role::Server,
+            Self::Pep(_) => Role::Pep,
         }
     }
 }
@@ -241,7 +249,7 @@ pub fn intercepting(path: &Path) -> Result<ClientFile, ConfigError> {
 }
 
 /// Validates `path` as `role`, or as the role its content shows: `listen` or `[[client]]` make a server,
-/// `[server]` and the front ends a client.
+/// `[server]` and the front ends a client, `[peer]` a PEP.
 ///
 /// # Errors
 /// What [`ClientConfig::load`] and [`ServerConfig::load`] report, or that the content shows no role.
@@ -262,6 +270,7 @@ pub fn load(path: &Path, role: Option<Role>) -> Result<AnyFile, ConfigError> {
     Ok(match role {
         Role::Client => AnyFile::Client(ClientFile::from_source(&source)?),
         Role::Server => AnyFile::Server(Box::new(ServerFile::from_source(&source)?)),
+        Role::Pep => AnyFile::Pep(Box::new(PepConfig::from_source(&source)?)),
     })
 }
 
@@ -269,14 +278,32 @@ pub fn load(path: &Path, role: Option<Role>) -> Result<AnyFile, ConfigError> {
 fn detect(source: &Source) -> Result<Role, ConfigError> {
     let table: toml::Table = source.parse()?;
     let has = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
-    if has(&["listen", "client"]) {
+    if has(&["peer", "lan", "wan", "clear"]) {
+        Ok(Role::Pep)
+    } else if has(&["listen", "client"]) {
         Ok(Role::Server)
     } else if has(&["server", "intercept", "socks5", "http", "link"]) {
         Ok(Role::Client)
     } else {
         Err(source.error_at_line(
             1,
-            "neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`)",
+            "neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`) nor a PEP's (`[peer]`)",
         ))
     }
+}
+
+/// Configuration of a PEP with these tables, whose files are in `directory`.
+#[cfg(test)]
+pub(crate) fn sample_pep(directory: &Path, tables: &str) -> PepConfig {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let key = directory.join("pep.key");
+    fs::write(&key, "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=\n").expect("a file");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("a mode");
+    let text = format!(
+        "private_key_file = \"pep.key\"\nlan = [\"lan0\"]\nwan = [\"sat0\", \"sat1\"]\n\
+         peer = {{ address = \"192.0.2.1:4434\", public_key = \"AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=\" }}\n{tables}"
+    );
+    PepConfig::from_source(&Source::new(&directory.join("pep.toml"), text))
+        .expect("a configuration")
 }

@@ -151,6 +151,8 @@ pub(super) struct Ownership {
 pub(super) enum SideFacts {
     Client(ClientFacts),
     Server(ServerFacts),
+    /// A PEP needs nothing of its own that is looked at.
+    Pep,
 }
 
 /// A client's surroundings.

@@ -103,6 +103,7 @@ impl Distributions {
     pub(super) fn observe(&self, report: &StatusReport) {
         let seen = match &report.side {
             Side::Client(session) => vec![(Labels::new(), &**session)],
+            Side::Pep(pep) => vec![(Labels::new(), &pep.session)],
             Side::Server { clients, .. } => {
                 let labels = |name: &str| vec![("client".to_owned(), escaped(name))];
                 let seen = clients.iter();

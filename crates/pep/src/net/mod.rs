@@ -12,6 +12,7 @@ pub(crate) mod datagrams;
 pub(crate) mod dial;
 pub(crate) mod judge;
 pub(crate) mod listen;
+pub(crate) mod lookup;
 pub(crate) mod nat64;
 pub(crate) mod policy;
 mod race;

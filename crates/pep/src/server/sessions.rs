@@ -130,6 +130,7 @@ impl Sessions {
                 | TunnelEvent::Answer(..)
                 | TunnelEvent::Families
                 | TunnelEvent::Inbound(..)
+                | TunnelEvent::Segments(_)
                 | TunnelEvent::Published(..)
                 | TunnelEvent::Enrolled(..),
             ) => {}

@@ -151,10 +151,11 @@ impl Shard {
         self.moved.set((received, sent + bytes as u64));
     }
 
-    fn wake(&self, connection: ConnectionId, flow: FlowKey) {
-        if let Some(waker) = self.wakers.borrow().get(&(connection, flow)) {
-            waker.wake_by_ref();
-        }
+    /// Wakes the task of a flow; false if it has none.
+    fn wake(&self, connection: ConnectionId, flow: FlowKey) -> bool {
+        let wakers = self.wakers.borrow();
+        let waker = wakers.get(&(connection, flow));
+        waker.inspect(|waker| waker.wake_by_ref()).is_some()
     }
 
     fn wake_all(&self, connection: ConnectionId) {
@@ -209,7 +210,7 @@ impl Driver {
         self.udp.hear_failures();
     }
 
-    /// Runs until the socket fails. `on_event` hears everything but the flows' own events.
+    /// Runs until the socket fails. `on_event` hears everything but the events of flows that have a task.
     pub(crate) async fn run(mut self, mut on_event: impl FnMut(Event)) -> io::Result<()> {
         poll_fn(|cx| self.poll(cx, &mut on_event)).await
     }
@@ -318,8 +319,11 @@ impl Driver {
             let Some(event) = event else { return any };
             any = true;
             match &event.notice {
+                // A flow without a task is served where events are.
                 ConnectionNotice::Tunnel(TunnelEvent::Flow(flow)) => {
-                    self.shard.wake(event.connection, *flow);
+                    if !self.shard.wake(event.connection, *flow) {
+                        on_event(event);
+                    }
                 }
                 ConnectionNotice::Lost(_) | ConnectionNotice::Fault(_) => {
                     self.shard.wake_all(event.connection);

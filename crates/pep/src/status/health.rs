@@ -18,7 +18,8 @@ impl StatusReport {
             return Err(format!("{part}: {fault}"));
         }
         match &self.side {
-            Side::Client(session) => client(session),
+            Side::Client(session) => tunnel(session, "its server"),
+            Side::Pep(pep) => tunnel(&pep.session, "the other PEP"),
             Side::Server {
                 listen, clients, ..
             } => {
@@ -33,9 +34,9 @@ impl StatusReport {
     }
 }
 
-fn client(session: &Session) -> Result<String, String> {
+fn tunnel(session: &Session, other: &str) -> Result<String, String> {
     let tunnel = &session.tunnel;
-    let peer = tunnel.peer.as_deref().unwrap_or("its server");
+    let peer = tunnel.peer.as_deref().unwrap_or(other);
     let lasts = span(tunnel.since_s);
     let cause = tunnel
         .last_error
@@ -45,7 +46,7 @@ fn client(session: &Session) -> Result<String, String> {
     match tunnel.state {
         TunnelState::Ready => Ok(format!("tunnel to {peer} ready for {lasts}")),
         TunnelState::Silent => Err(format!(
-            "tunnel to {peer} silent for {lasts}: nothing is heard from the server"
+            "tunnel to {peer} silent for {lasts}: nothing is heard from {other}"
         )),
         state => Err(format!("tunnel to {peer} {state} for {lasts}{cause}")),
     }

@@ -31,8 +31,12 @@ impl Sample {
     pub(crate) fn of(report: &StatusReport) -> Self {
         let uptime_s = report.uptime_s;
         match &report.side {
-            Side::Client(session) => {
-                let tunnel = &session.tunnel;
+            Side::Client(_) | Side::Pep(_) => {
+                let tunnel = match &report.side {
+                    Side::Pep(pep) => &pep.session.tunnel,
+                    Side::Client(session) => &session.tunnel,
+                    Side::Server { .. } => return Self::default(),
+                };
                 let (send, receive) = tunnel.capacities();
                 Self {
                     uptime_s,

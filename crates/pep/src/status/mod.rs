@@ -20,6 +20,7 @@ mod metering;
 mod packets;
 mod publish;
 mod screen;
+mod segments;
 mod sle;
 mod socket;
 mod text;
@@ -50,6 +51,7 @@ pub use metering::Metering;
 pub use packets::{PacketDrops, PacketKinds, PacketRefusals, Packets};
 pub use publish::{PublishState, PublishStatus};
 pub use screen::{Blocks, Screen};
+pub use segments::{PepSide, Segments, SegmentsPassed, SegmentsRefused, SegmentsReset};
 pub use sle::{Sle, SleRefused};
 #[cfg(target_os = "linux")]
 pub(crate) use socket::run_directories;
@@ -137,6 +139,7 @@ impl StatusReport {
         match self.side {
             Side::Client(_) => Role::Client,
             Side::Server { .. } => Role::Server,
+            Side::Pep(_) => Role::Pep,
         }
     }
 }
@@ -175,6 +178,8 @@ pub enum Side {
         /// The clients that are connected.
         clients: Vec<ClientStatus>,
     },
+    /// An operator's PEP has one tunnel, to another PEP.
+    Pep(Box<PepSide>),
 }
 
 /// One client as its server sees it.

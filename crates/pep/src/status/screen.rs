@@ -73,6 +73,10 @@ impl Screen {
         )];
         match &report.side {
             Side::Client(session) => self.client(&mut rows, session),
+            Side::Pep(pep) => {
+                self.client(&mut rows, &pep.session);
+                rows.push(labelled("relays", &pep.segments.to_string(), ""));
+            }
             Side::Server { clients, .. } => self.server(&mut rows, report, clients),
         }
         events(&mut rows, &report.events);

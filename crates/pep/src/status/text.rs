@@ -8,8 +8,8 @@ use ipnet::IpNet;
 
 use super::format::{counted, line, quantity, rate, size, span};
 use super::{
-    Acks, LesRefused, PacketKinds, Packets, Refused, RuleStatus, Session, Side, StatusReport,
-    Tunnel, TunnelState, WireKind,
+    Acks, LesRefused, PacketKinds, Packets, PepSide, Refused, RuleStatus, Session, Side,
+    StatusReport, Tunnel, TunnelState, WireKind,
 };
 
 impl Display for StatusReport {
@@ -42,6 +42,7 @@ impl Display for StatusReport {
         };
         match &self.side {
             Side::Client(client) => session(f, client, "server", self.uptime_s),
+            Side::Pep(pep) => write_pep(f, pep),
             Side::Server {
                 listen,
                 listen_tls,
@@ -87,6 +88,20 @@ impl Display for StatusReport {
             }
         }
     }
+}
+
+fn write_pep(f: &mut Formatter<'_>, pep: &PepSide) -> fmt::Result {
+    if let Some(listen) = pep.listen {
+        line(f, "listen", &listen.to_string())?;
+    }
+    line(f, "relays", &pep.segments.to_string())?;
+    for (label, causes) in pep.segments.causes() {
+        if !causes.is_empty() {
+            line(f, label, &causes)?;
+        }
+    }
+    let session = &pep.session;
+    write_session(f, session, "other PEP", session.tunnel.since_s)
 }
 
 fn write_rule(f: &mut Formatter<'_>, rule: &RuleStatus) -> fmt::Result {

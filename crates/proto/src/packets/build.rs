@@ -172,6 +172,13 @@ pub(crate) fn is_intact(packet: &[u8], header: &Header, end: usize, optional: bo
     head && ((optional && v4) || checksum(pseudo, content) == 0)
 }
 
+/// True if the checksums of a whole TCP packet are right: of the IPv4 header, and of the segment.
+#[must_use]
+pub fn is_true_tcp(packet: &[u8]) -> bool {
+    let header = Header::parse(packet).filter(|header| header.protocol == TCP && !header.fragment);
+    header.is_some_and(|header| is_intact(packet, &header, packet.len(), false))
+}
+
 /// Writes the checksums of a whole TCP or UDP packet: of the IPv4 header, and of the transport.
 ///
 /// `false`: this is no such packet, or only a part of one; nothing has been written.

@@ -15,13 +15,15 @@ mod join;
 pub mod offload;
 mod pack;
 mod queue;
+mod syn;
 
-pub use build::write_checksums;
+pub use build::{is_true_tcp, write_checksums};
 pub use icmp::{Prohibited, prohibited};
 pub use ip::{Class, Header, set_congestion_experienced};
 pub use join::{Joiner, Malformed};
 pub use pack::{MIN_FRAME, Packer};
 pub use queue::{Dropped, Queue, QueueConfig};
+pub use syn::tidy_syn;
 
 /// The tunnel's devices have this MTU: no packet is larger.
 pub const MTU: usize = 1500;

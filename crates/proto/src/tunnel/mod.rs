@@ -16,6 +16,7 @@ mod inbound;
 mod les;
 mod open;
 mod reply;
+mod segments;
 mod sle;
 mod train;
 pub mod varint;
@@ -34,6 +35,7 @@ pub use inbound::{Inbound, MAX_PUBLISHED, Publish, PublishCode};
 pub use les::{LesBody, LesKind};
 pub use open::{MAX_OPEN, Open};
 pub use reply::{MAX_REPLY, Reply, ReplyCode};
+pub use segments::Segments;
 pub use sle::{EpochRandom, SleHello};
 pub use train::{MAX_TRAIN, TrainPacket};
 
@@ -63,6 +65,8 @@ pub mod capability {
     pub const TRUSTED: u64 = 1 << 7;
     /// IP packets beside the tunnel, in two zones under two keys (`PROTOCOL.md` §20).
     pub const LES: u64 = 1 << 8;
+    /// Segments of TCP connections that two PEPs relay (`PROTOCOL.md` §20.9).
+    pub const SEGMENTS: u64 = 1 << 9;
 }
 
 /// A flow's name in control frames: given by who opens it, increasing within a tunnel, never used twice. Not the QUIC
@@ -100,6 +104,8 @@ pub enum StreamKind {
     Inbound,
     /// One request for a page, which its objects follow.
     Page,
+    /// Segments of one TCP connection between two PEPs; either side opens it.
+    Segments,
 }
 
 impl StreamKind {
@@ -112,6 +118,7 @@ impl StreamKind {
             Self::Dns => 2,
             Self::Inbound => 3,
             Self::Page => 4,
+            Self::Segments => 5,
         }
     }
 
@@ -134,6 +141,7 @@ impl StreamKind {
             Some((2, used @ 1)) => Ok(Some((Self::Dns, used))),
             Some((3, used @ 1)) => Ok(Some((Self::Inbound, used))),
             Some((4, used @ 1)) => Ok(Some((Self::Page, used))),
+            Some((5, used @ 1)) => Ok(Some((Self::Segments, used))),
             Some((kind, _)) => Err(DecodeError::StreamKind(kind)),
         }
     }

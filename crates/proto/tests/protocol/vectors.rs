@@ -10,7 +10,7 @@ use bentpipe_proto::packets::{Joiner, Packer};
 use bentpipe_proto::tunnel::{
     AbortCode, Acks, Again, Awaited, Control, ControlReader, EnrolCode, EpochRandom, Families,
     FlowId, Forward, Hello, Inbound, LesBody, LesKind, Open, PacketKinds, Place, Publish,
-    PublishCode, Reply, ReplyCode, SleHello, StreamKind, TrainPacket, capability,
+    PublishCode, Reply, ReplyCode, Segments, SleHello, StreamKind, TrainPacket, capability,
 };
 use bentpipe_units::BitRate;
 use bytes::Bytes;
@@ -373,6 +373,21 @@ fn published_ports() {
         let (inbound, used) = Inbound::decode(bytes).unwrap()?;
         assert_eq!(used, bytes.len());
         Some(inbound)
+    });
+}
+
+#[test]
+fn segments() {
+    let segments = Segments {
+        flow: FlowId(7),
+        credit: 1_048_576,
+    };
+    let mut encoded = Vec::new();
+    segments.encode(&mut encoded);
+    check("SEGMENTS", &segments, &encoded, |bytes| {
+        let (segments, used) = Segments::decode(bytes).unwrap()?;
+        assert_eq!(used, bytes.len());
+        Some(segments)
     });
 }
 

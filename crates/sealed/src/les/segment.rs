@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use bentpipe_proto::packets::tidy_syn;
+
 use super::{NotCarried, Spi, Toward};
 
 /// MTU of the road, bytes: an inner packet of this size fills 1500 bytes of IPv4.
@@ -21,18 +23,9 @@ const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const URG: u8 = 0x20;
-/// ECE and CWR, with which a SYN negotiates ECN (RFC 3168 §6.1.1).
-const ECN: u8 = 0xc0;
 
 /// Reserved bits of TCP beside its data offset, without AE, which is one of ECN (RFC 9768).
 const RESERVED: u8 = 0x0e;
-const AE: u8 = 0x01;
-
-/// Kinds of TCP options (RFC 9293 §3.2, RFC 7323).
-const END_OF_OPTIONS: u8 = 0;
-const NO_OPERATION: u8 = 1;
-const MSS: u8 = 2;
-const TIMESTAMPS: u8 = 8;
 
 /// Transport protocol of an inner packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -181,35 +174,8 @@ impl Layout {
     /// Takes from a SYN what PEPs cannot keep: timestamps and ECN; bounds its MSS. Other packets
     /// stay as they are.
     pub(super) fn tidy_syn(self, header: &mut [u8]) {
-        if !self.is_syn(header) {
-            return;
-        }
-        header[self.ip + 12] &= !AE;
-        header[self.ip + 13] &= !ECN;
-        let most = (MTU - self.ip - TCP_HEADER) as u16;
-        let mut rest = &mut header[self.ip + TCP_HEADER..];
-        while let Some(&kind) = rest.first() {
-            let length = match kind {
-                // The kernel reads nothing behind it either.
-                END_OF_OPTIONS => return,
-                NO_OPERATION => 1,
-                _ => rest.get(1).map_or(0, |length| usize::from(*length)),
-            };
-            let option = match rest.split_at_mut_checked(length) {
-                Some((option, after)) if !option.is_empty() => {
-                    rest = after;
-                    option
-                }
-                _ => return,
-            };
-            match option {
-                [TIMESTAMPS, ..] => option.fill(NO_OPERATION),
-                [MSS, 4, high, low] => {
-                    let own = u16::from_be_bytes([*high, *low]).min(most);
-                    [*high, *low] = own.to_be_bytes();
-                }
-                _ => {}
-            }
+        if self.transport == Transport::Tcp {
+            tidy_syn(&mut header[self.ip..], (MTU - self.ip - TCP_HEADER) as u16);
         }
     }
 

@@ -323,3 +323,32 @@ fn nobody_but_the_other_pep_confirms_a_fin() {
     taken.expect("a message");
     assert_eq!(pep.segments(id)[0].1.acknowledgement, 506);
 }
+
+#[test]
+fn an_end_that_resets_while_its_flow_is_offered_is_not_forgotten() {
+    let mut pep = Pep::new(false);
+    let id = pep
+        .shake(1000, SynOptions::default())
+        .into_iter()
+        .find_map(|event| match event {
+            Event::Offer(id) => Some(id),
+            _ => None,
+        })
+        .expect("an offer");
+    let mut out = BytesMut::new();
+    pep.table.poll_stream(pep.now, id, &mut out, 1000);
+    let told = |pep: &mut Pep| {
+        let taken = pep.table.on_stream(pep.now, id, &mut &out[..]);
+        taken.expect("the same OPEN is the answer");
+        let mut rest = BytesMut::new();
+        pep.table.poll_stream(pep.now, id, &mut rest, 1000);
+        rest.to_vec()
+    };
+    // The other PEP relays already, and takes the RST, which passes here.
+    let rst = segment(500, 100, Flags::RST | Flags::ACK);
+    assert_eq!(pep.give(1000, false, &rst), Verdict::Forward);
+    let mut reset = BytesMut::new();
+    Message::Reset(Cause::End).encode(&mut reset);
+    assert_eq!(told(&mut pep), reset.to_vec());
+    assert!(pep.table.is_stream_done(id));
+}

@@ -186,6 +186,7 @@ impl Connection {
                     TunnelEvent::Ready => self.on_hello(),
                     TunnelEvent::Opened(..)
                     | TunnelEvent::Inbound(..)
+                    | TunnelEvent::Segments(_)
                     | TunnelEvent::Publish(_)
                     | TunnelEvent::Published(..)
                     | TunnelEvent::Enrol(_)

@@ -21,6 +21,8 @@ pub enum TunnelEvent {
     Opened(FlowKey, Box<Open>),
     /// A connection to a published port has come (client only); answer with [`super::Tunnel::reply`].
     Inbound(FlowKey, Box<Inbound>),
+    /// The peer opened a flow for the segments of a TCP connection; answer with [`super::Tunnel::reply`].
+    Segments(FlowKey),
     /// The client asks for a port (server only); answer with [`super::Tunnel::published`].
     Publish(Publish),
     /// Outcome of a port that this side has asked for, by its number (client only).

@@ -1,11 +1,11 @@
 //! Malformed files, each with the exact line and message.
 
-use super::{KEY, Place};
+use super::{KEY, Place, Role, check};
 
 /// Files made of a good head and one fault, with the error they give.
 #[rustfmt::skip]
 const FAULTS: &[(&str, &str)] = &[
-    ("", "x.toml:1: neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`)"),
+    ("", "x.toml:1: neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`) nor a PEP's (`[peer]`)"),
     ("listen = \n", "x.toml:1: `listen`: string values must be quoted, expected literal string"),
     ("listen = \"0.0.0.0:1\"\n", "x.toml:1: missing key `private_key_file`"),
     ("S interfaces_ = []\n", "x.toml:3: unknown key `interfaces_`; known here: `transport`, `private_key_file`, `listen`, `listen_tls`, `tls`, `public_address`, `shards`, `client`, `limits`, `packets`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `dns`, `nat64`, `allow_classical`, `status_socket`, `metrics`, `page`, `responder`, `sle`, `les`, `web`, `sandbox`"),
@@ -143,4 +143,48 @@ fn faults_are_one_line_that_names_the_mend() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_of_peps_say_what_is_missing() {
+    let place = Place::new();
+    let peer = "peer = { address = \"10.0.0.1:1\", public_key = \"KEY1\" }\n";
+    let head = format!("private_key_file = \"good.key\"\nlan = [\"a\"]\nwan = [\"b\"]\n{peer}");
+    let alone = head.replace("address = \"10.0.0.1:1\", ", "");
+    for (text, fault) in [
+        (head.clone(), "nothing is relayed; add `[clear]`"),
+        (
+            alone.clone() + "[clear]\n",
+            "one PEP listens and the other connects; add `listen`",
+        ),
+        (
+            format!("listen = \":4434\"\n{head}[clear]\n"),
+            "remove `listen`, or `address` of `[peer]`",
+        ),
+        (
+            head.replace("[\"b\"]", "[\"a\"]") + "[clear]\n",
+            "`a` is in `lan` and in `wan`",
+        ),
+        (
+            head.replace("[\"a\"]", "[]") + "[clear]\n",
+            "`lan` is empty",
+        ),
+        (
+            head.clone() + "[les]\nclients = []\n",
+            "`clients` of `[les]` is empty",
+        ),
+        (
+            head.clone() + "[clear]\n[limits]\nflow_memory = \"1 KiB\"\n",
+            "`flow_memory` of `[limits]` is too small",
+        ),
+    ] {
+        let said = place.fault(&text);
+        assert!(said.contains(fault), "{said} for {text}");
+    }
+    let whole = place.write(
+        "pep.toml",
+        &(head + "[clear]\n").replace("KEY1", KEY),
+        0o644,
+    );
+    assert_eq!(check(&whole, None).unwrap(), Role::Pep);
 }

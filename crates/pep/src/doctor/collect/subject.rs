@@ -64,6 +64,12 @@ fn examine(file: &Path, content: AnyFile) -> Content {
             None,
             SideFacts::Client(plain_client(config)),
         ),
+        AnyFile::Pep(config) => (
+            false,
+            vec![config.identity.private_key_file.as_path()],
+            Some(config.state_dir.as_path()),
+            SideFacts::Pep,
+        ),
         AnyFile::Server(file) => match &**file {
             ServerFile::Tunnel(config) => (
                 false,
@@ -96,6 +102,7 @@ fn query(content: &AnyFile, role: Role) -> Result<StatusReport, status::QueryErr
     let socket = match content {
         AnyFile::Client(ClientFile::Tunnel(config)) => config.monitoring.status_socket.as_ref(),
         AnyFile::Client(ClientFile::Plain(config)) => config.status_socket.as_ref(),
+        AnyFile::Pep(config) => config.monitoring.status_socket.as_ref(),
         AnyFile::Server(file) => match &**file {
             ServerFile::Tunnel(config) => config.monitoring.status_socket.as_ref(),
             ServerFile::Plain(config) => config.status_socket.as_ref(),
@@ -146,7 +153,7 @@ fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts 
     let key = keys::read(&config.identity.private_key_file);
     let tunnel = running.and_then(|report| match &report.side {
         Side::Client(session) => Some((session.tunnel.peer.clone()?, report.health().ok()?)),
-        Side::Server { .. } => None,
+        Side::Server { .. } | Side::Pep(_) => None,
     });
     let enrols = Cell::new(false);
     let servers = config.servers.iter().map(|server| {

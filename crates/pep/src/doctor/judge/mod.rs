@@ -55,6 +55,7 @@ impl MachineNeeds {
                     needs.device |= server.packets;
                     needs.internet = true;
                 }
+                SideFacts::Pep => needs.device = true,
             }
         }
         needs
@@ -91,6 +92,7 @@ fn judge_subject(facts: &Facts, subject: &Examined) -> Vec<Finding> {
     match &content.side {
         SideFacts::Client(client) => findings.extend(client::judge(facts, client)),
         SideFacts::Server(server) => findings.extend(server::judge(facts, server)),
+        SideFacts::Pep => {}
     }
     findings
 }
@@ -102,7 +104,7 @@ fn daemon(subject: &Examined, content: &Content) -> Finding {
         Daemon::Unhealthy(text) => {
             let mend = match role {
                 Role::Client => "what is said of its server below may tell why",
-                Role::Server => "see its log",
+                Role::Server | Role::Pep => "see its log",
             };
             fail("daemon", format!("unhealthy: {text}"), Some(mend.into()))
         }

@@ -67,6 +67,7 @@ fn subject(side: SideFacts) -> Examined {
     let role = match side {
         SideFacts::Client(_) => Role::Client,
         SideFacts::Server(_) => Role::Server,
+        SideFacts::Pep => Role::Pep,
     };
     Examined {
         file: PathBuf::from("/etc/bentpipe/x.toml"),

@@ -54,9 +54,10 @@ impl Engine {
         Ok(self.adopt(now, handle, quic, gate, path, streams))
     }
 
-    /// Flows that a server may hold open here: none, unless ports are published.
+    /// Flows that a server may hold open here: none, unless ports are published, or segments are relayed.
     fn max_inbound(&self) -> u32 {
-        match self.config.hello.capabilities & capability::PUBLISH {
+        let opened = capability::PUBLISH | capability::SEGMENTS;
+        match self.config.hello.capabilities & opened {
             0 => 0,
             _ => self.max_flows(),
         }

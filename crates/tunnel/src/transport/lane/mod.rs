@@ -111,7 +111,7 @@ impl Lane {
         id: StreamId,
     ) -> Result<(), Fault> {
         // Before HELLO nothing is agreed either.
-        if quic.side() == Side::Client && !tunnel.publishes() {
+        if quic.side() == Side::Client && !tunnel.publishes() && !tunnel.accepts_segments() {
             return Err(Fault::Violation("server opened a stream"));
         }
         if quic.side() == Side::Server && id.index() == 0 {

@@ -176,6 +176,13 @@ impl Tunnel {
                 let event = TunnelEvent::Inbound(key, Box::new(inbound));
                 self.on_opened(quic, key, (id, credit), event)?;
             }
+            Header::Segments(_) if !self.accepts_segments() => {
+                self.throw_away(quic, key, AbortCode::Unsupported);
+            }
+            Header::Segments(head) => {
+                let event = TunnelEvent::Segments(key);
+                self.on_opened(quic, key, (head.flow, head.credit), event)?;
+            }
             Header::Reply(reply) if reply.code == ReplyCode::Ok => {
                 self.flows
                     .edit(key, |flow| flow.sender.raise_limit(reply.credit));

@@ -1,7 +1,9 @@
 //! One flow of a tunnel: its two directions, its stream and its place in the scheduler.
 
 use bentpipe_proto::relay::{CreditWindow, End, MAX_HEADER, Receiver, Sender, Ticket};
-use bentpipe_proto::tunnel::{AbortCode, DecodeError, FlowId, Inbound, Open, Reply, ReplyCode};
+use bentpipe_proto::tunnel::{
+    AbortCode, DecodeError, FlowId, Inbound, Open, Reply, ReplyCode, Segments, StreamKind,
+};
 use bytes::Bytes;
 use quinn_proto::{Connection, Side, StreamId, VarInt, WriteError};
 
@@ -32,6 +34,7 @@ pub(super) enum Header {
     Expected,
     Open(Open),
     Inbound(Inbound),
+    Segments(Segments),
     Reply(Reply),
 }
 
@@ -240,6 +243,9 @@ impl Flow {
         let parsed = match side {
             _ if self.opened_here => {
                 Reply::decode(&prefix)?.map(|(reply, used)| (Header::Reply(reply), used))
+            }
+            _ if prefix.first() == Some(&(StreamKind::Segments.code() as u8)) => {
+                Segments::decode(&prefix)?.map(|(head, used)| (Header::Segments(head), used))
             }
             Side::Server => Open::decode(&prefix)?.map(|(open, used)| (Header::Open(open), used)),
             Side::Client => {

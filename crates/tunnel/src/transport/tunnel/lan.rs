@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bentpipe_proto::tunnel::{
     AbortCode, Control, Destination, ENROL_KEY, EnrolCode, EpochRandom, FlowId, Inbound, LesBody,
-    LesKind, Open, Publish, PublishCode, Reply, ReplyCode, SleHello, capability,
+    LesKind, Open, Publish, PublishCode, Reply, ReplyCode, Segments, SleHello, capability,
 };
 use bytes::Bytes;
 use quinn_proto::{Side, VarInt};
@@ -92,6 +92,22 @@ impl Tunnel {
         })
     }
 
+    /// Opens a flow for the segments of a TCP connection (either side); [`Self::carries_segments`] says whether the peer knows
+    /// them.
+    pub fn open_segments(&mut self, quic: &mut Streams) -> Result<FlowKey, OpenError> {
+        if !self.carries_segments() {
+            return Err(OpenError::NotReady);
+        }
+        self.begin(quic, Bytes::new(), |flow, credit, header| {
+            Segments { flow, credit }.encode(header);
+        })
+    }
+
+    /// True if both sides relay segments of TCP connections (`PROTOCOL.md` §20.9).
+    pub fn carries_segments(&self) -> bool {
+        self.has(capability::SEGMENTS)
+    }
+
     /// Opens a flow whose header says which it is and what credit its answer has.
     fn begin(
         &mut self,
@@ -160,7 +176,7 @@ impl Tunnel {
     pub fn reply_of(&self, key: FlowKey) -> Option<&Reply> {
         match &self.flows.get(key)?.header {
             Header::Reply(reply) => Some(reply),
-            Header::Open(_) | Header::Inbound(_) | Header::Expected => None,
+            Header::Open(_) | Header::Inbound(_) | Header::Segments(_) | Header::Expected => None,
         }
     }
 

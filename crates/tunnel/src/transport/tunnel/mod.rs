@@ -240,6 +240,12 @@ impl Tunnel {
         self.has(capability::PUBLISH)
     }
 
+    /// The peer may open streams of segments here (`PROTOCOL.md` §20.9). Its HELLO may come behind them.
+    pub(super) fn accepts_segments(&self) -> bool {
+        let known = |hello: &Hello| hello.capabilities & capability::SEGMENTS != 0;
+        known(&self.local) && self.remote.as_ref().is_none_or(known)
+    }
+
     fn on_publish(&mut self, publish: Publish) -> Result<(), Fault> {
         if self.side == Side::Client || !self.publishes() || publish.entry >= MAX_PUBLISHED {
             return Err(Fault::Violation("a port that cannot be asked for"));

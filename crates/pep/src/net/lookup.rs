@@ -17,11 +17,11 @@ type Found = io::Result<Vec<SocketAddr>>;
 
 /// Lookups under way, by name and port.
 #[derive(Debug, Default)]
-pub(super) struct Lookups(RefCell<BTreeMap<(String, u16), JoinHandle<Found>>>);
+pub(crate) struct Lookups(RefCell<BTreeMap<(String, u16), JoinHandle<Found>>>);
 
 impl Lookups {
     /// The addresses of `host`, in the resolver's order.
-    pub(super) async fn find(&self, host: &str, port: u16) -> Found {
+    pub(crate) async fn find(&self, host: &str, port: u16) -> Found {
         let key = (host.to_owned(), port);
         let under_way = self.0.borrow_mut().remove(&key);
         let mut lookup = under_way.unwrap_or_else(|| {

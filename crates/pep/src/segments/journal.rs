@@ -1,0 +1,271 @@
+//! Journal of relayed flows: what a PEP that was killed had acknowledged for, its successor resets.
+//!
+//! A flow stands in the file before the other PEP, and so an end, can rely on this one. The file outlives the process, not a
+//! crash of the machine. Lines are appended, and now and then those that still count are written anew.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bentpipe_segments::FlowName;
+
+use crate::state;
+
+/// Time for which a flow of an earlier process counts: as long as a PEP remembers one without a segment.
+const KEPT: Duration = Duration::from_secs(7440);
+
+/// Lines that may be superfluous before the file is written anew.
+const SLACK: usize = 4096;
+
+/// Longest file that is read, bytes: more than a million flows.
+const LONGEST: u64 = 128 << 20;
+
+/// Flows that are relayed, and those that an earlier process had relayed.
+pub(super) struct Journal {
+    file: JournalFile,
+    present: HashSet<FlowName>,
+    earlier: HashSet<FlowName>,
+    /// Time since 1970 at which the earlier ones do not count any more.
+    until: Duration,
+    lines: usize,
+    /// The file cannot be written, and the log was told.
+    broken: bool,
+}
+
+impl Journal {
+    /// Reads what an earlier process has left; `now` is since 1970.
+    pub(super) fn load(file: JournalFile, now: Duration) -> Self {
+        let earlier = file.read().unwrap_or_else(|error| {
+            tracing::warn!(
+                "{} cannot be read, so flows of an earlier process are not reset: {error}",
+                file.path.display()
+            );
+            HashSet::new()
+        });
+        let mut journal = Self {
+            file,
+            present: HashSet::new(),
+            lines: 0,
+            earlier,
+            until: now + KEPT,
+            broken: false,
+        };
+        if !journal.earlier.is_empty() {
+            tracing::info!(
+                "{} flows of an earlier process are reset when they speak",
+                journal.earlier.len()
+            );
+        }
+        journal.rewrite();
+        journal
+    }
+
+    /// Notes that a flow is relayed from now on. False: that cannot be noted, so it must not be.
+    pub(super) fn begin(&mut self, name: &FlowName) -> bool {
+        let noted = self.append('+', name);
+        if noted {
+            self.present.insert(*name);
+        }
+        noted
+    }
+
+    /// Notes that a flow is not relayed any more.
+    pub(super) fn end(&mut self, name: &FlowName) {
+        if self.present.remove(name) {
+            self.append('-', name);
+            if self.lines > 2 * self.present.len() + self.earlier.len() + SLACK {
+                self.rewrite();
+            }
+        }
+    }
+
+    /// Says whether an earlier process had relayed the flow.
+    pub(super) fn was_relayed(&self, name: &FlowName) -> bool {
+        self.earlier.contains(name)
+    }
+
+    /// Notes that a new connection has this name.
+    pub(super) fn renew(&mut self, name: &FlowName) {
+        if self.earlier.remove(name) {
+            self.append('-', name);
+        }
+    }
+
+    /// Forgets flows of the earlier process when they are old enough; `now` is since 1970.
+    pub(super) fn expire(&mut self, now: Duration) {
+        if now >= self.until && !self.earlier.is_empty() {
+            self.earlier.clear();
+            self.rewrite();
+        }
+    }
+
+    fn append(&mut self, sign: char, name: &FlowName) -> bool {
+        self.lines += 1;
+        let noted = self.file.append(&line(sign, name));
+        self.tell(noted)
+    }
+
+    fn rewrite(&mut self) {
+        let all = self.present.union(&self.earlier);
+        let text: String = all.map(|name| line('+', name)).collect();
+        self.lines = self.present.len() + self.earlier.len();
+        let written = self.file.replace(&text);
+        self.tell(written);
+    }
+
+    /// Tells the log when the file cannot be written any more, or can again.
+    fn tell(&mut self, written: io::Result<()>) -> bool {
+        let path = self.file.path.display();
+        match &written {
+            Err(error) if !self.broken => tracing::error!(
+                "{path} cannot be written: {error}; new flows pass untouched until it can, for a PEP that is killed must know afterwards what it had relayed"
+            ),
+            Ok(()) if self.broken => tracing::info!("{path} is written again"),
+            _ => {}
+        }
+        self.broken = written.is_err();
+        written.is_ok()
+    }
+}
+
+/// Line about a flow: how it changes, and both ends.
+fn line(sign: char, name: &FlowName) -> String {
+    let scope = u128::from_be_bytes(name.scope);
+    let ((lan, lan_port), (wan, wan_port)) = (name.lan, name.wan);
+    format!("{sign} {scope:032x} {lan} {lan_port} {wan} {wan_port}\n")
+}
+
+/// Flow of a line, and whether it has begun; `None`: the line is no such one, as the last of a killed process may be.
+fn parse(line: &str) -> Option<(bool, FlowName)> {
+    let mut words = line.split(' ');
+    let begins = match words.next()? {
+        "+" => true,
+        "-" => false,
+        _ => return None,
+    };
+    let scope = u128::from_str_radix(words.next()?, 16).ok()?.to_be_bytes();
+    let mut end = || {
+        Some((
+            words.next()?.parse::<IpAddr>().ok()?,
+            words.next()?.parse().ok()?,
+        ))
+    };
+    let (lan, wan) = (end()?, end()?);
+    Some((begins, FlowName { scope, lan, wan }))
+}
+
+/// File of a journal.
+pub(super) struct JournalFile {
+    path: PathBuf,
+    open: Option<File>,
+}
+
+impl JournalFile {
+    /// Names the file; nothing is opened.
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, open: None }
+    }
+
+    /// Flows that the file says are relayed.
+    fn read(&self) -> io::Result<HashSet<FlowName>> {
+        let bytes = match state::read(&self.path, LONGEST) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
+            Err(error) => return Err(error),
+        };
+        let mut flows = HashSet::new();
+        for (begins, name) in String::from_utf8_lossy(&bytes).lines().filter_map(parse) {
+            match begins {
+                true => flows.insert(name),
+                false => flows.remove(&name),
+            };
+        }
+        Ok(flows)
+    }
+
+    fn append(&mut self, text: &str) -> io::Result<()> {
+        if self.open.is_none() {
+            let mut options = OpenOptions::new();
+            let options = options.append(true).create(true).mode(0o600);
+            self.open = Some(options.open(&self.path)?);
+        }
+        let written = self
+            .open
+            .as_mut()
+            .map(|file| file.write_all(text.as_bytes()));
+        let written = written.unwrap_or(Ok(()));
+        if written.is_err() {
+            self.open = None;
+        }
+        written
+    }
+
+    fn replace(&mut self, text: &str) -> io::Result<()> {
+        self.open = None;
+        state::replace(&self.path, text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn name(port: u16) -> FlowName {
+        FlowName {
+            scope: [0; 16],
+            lan: ([10, 1, 0, 2].into(), port),
+            wan: ([0xfd00, 0, 0, 0, 0, 0, 0, 9].into(), 443),
+        }
+    }
+
+    fn load(path: &std::path::Path, now: u64) -> Journal {
+        Journal::load(JournalFile::new(path.to_owned()), Duration::from_secs(now))
+    }
+
+    #[test]
+    fn a_successor_knows_what_was_relayed_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("flows");
+        let mut first = load(&path, 1000);
+        assert!([1, 2, 3].into_iter().all(|port| first.begin(&name(port))));
+        first.end(&name(2));
+        // The last line of a killed process.
+        fs::write(&path, fs::read_to_string(&path).unwrap() + "+ 0000 10.").unwrap();
+        std::mem::forget(first);
+
+        let mut second = load(&path, 2000);
+        let known = |it: &Journal| [1, 2, 3].map(|port| it.was_relayed(&name(port)));
+        assert_eq!(known(&second), [true, false, true]);
+        second.renew(&name(1));
+        assert_eq!(known(&second), [false, false, true]);
+        let third = load(&path, 3000);
+        assert_eq!(known(&third), [false, false, true]);
+    }
+
+    #[test]
+    fn the_file_stays_short() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("flows");
+        let mut journal = load(&path, 0);
+        for round in 0..6 * SLACK {
+            let flow = name(u16::try_from(round % 60_000).unwrap());
+            assert!(journal.begin(&flow));
+            journal.end(&flow);
+        }
+        let lines = fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines <= SLACK + 2, "{lines} lines");
+    }
+
+    #[test]
+    fn without_a_file_nothing_may_be_relayed() {
+        let mut journal = load(std::path::Path::new("/proc/version/flows"), 0);
+        assert!(!journal.begin(&name(1)));
+        assert!(!journal.was_relayed(&name(1)));
+    }
+}

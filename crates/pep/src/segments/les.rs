@@ -1,0 +1,227 @@
+//! Packets of LES on their way through a PEP: their header zones are opened with keys that clients have granted, and written
+//! anew for what the PEP sends in an end's name.
+//!
+//! ```text
+//!   packet ─► outer headers │ datagram ─► HeaderKeys: open ─► segment whose payload zone stays closed ─► SegmentRelays
+//!   packet ◄─ outer headers │ datagram ◄─ HeaderKeys: write ◄─ segment ◄──────────────────────────────── SegmentRelays
+//! ```
+//!
+//! Outer headers are those of the pair's last true packet in that direction, so that a PEP sends as the end would.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use bentpipe_proto::packets::{Header, write_checksums};
+use bentpipe_sealed::les::Toward;
+use bentpipe_segments::{FlowName, Headers, Scope, Segment, Side};
+use bytes::{Bytes, BytesMut};
+
+/// Number of UDP among IP protocols.
+const UDP: u8 = 17;
+
+/// Length of a UDP header, bytes.
+const UDP_HEADER: usize = 8;
+
+/// Pairs of ends that are remembered; of more, none is learnt.
+const MOST_PAIRS: usize = 4096;
+
+/// Packet whose header zone a key has opened.
+#[derive(Debug)]
+pub(super) struct OpenedPacket {
+    /// Pair of ends that the packet belongs to (`PROTOCOL.md` §20.9).
+    pub(super) scope: Scope,
+    /// End that it goes to.
+    pub(super) toward: Toward,
+    /// An earlier process may have acknowledged bytes of the pair's flows.
+    pub(super) renewed: bool,
+    /// Inner IP and TCP header, checksums 0.
+    pub(super) header: Bytes,
+    /// Payload zone as it came; empty if there is none.
+    pub(super) zone: Bytes,
+}
+
+/// Reason why a packet of LES was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StaysClosed {
+    /// Its key is not here, or it is none that a PEP relays: it passes untouched.
+    NoKey,
+    /// It is a copy, which no hop hands on (`PROTOCOL.md` §20.4).
+    #[allow(
+        dead_code,
+        reason = "only who has keys tells copies, and nobody grants them yet"
+    )]
+    Copy,
+}
+
+/// Keys of header zones that clients have granted to this PEP.
+pub(super) trait HeaderKeys {
+    /// Opens the header zone of a datagram.
+    fn open(&mut self, now: Instant, datagram: &[u8]) -> Result<OpenedPacket, StaysClosed>;
+
+    /// Appends a packet of this PEP to `out`, with this header and payload zone. False: no key of the pair is here any more,
+    /// or the header has no form that is carried.
+    fn write(
+        &mut self,
+        now: Instant,
+        pair: (&Scope, Toward),
+        parts: (&[u8], Option<&[u8]>),
+        out: &mut BytesMut,
+    ) -> bool;
+}
+
+/// No keys: nobody has granted any.
+pub(super) struct NoKeys;
+
+impl HeaderKeys for NoKeys {
+    fn open(&mut self, _: Instant, _: &[u8]) -> Result<OpenedPacket, StaysClosed> {
+        Err(StaysClosed::NoKey)
+    }
+
+    fn write(
+        &mut self,
+        _: Instant,
+        _: (&Scope, Toward),
+        _: (&[u8], Option<&[u8]>),
+        _: &mut BytesMut,
+    ) -> bool {
+        false
+    }
+}
+
+/// Pair of ends whose packets have passed.
+struct KnownPair {
+    /// Side of A.
+    client: Side,
+    /// IP and UDP header of the last packet toward B, and toward A.
+    outer: [Option<Bytes>; 2],
+}
+
+/// Segment of a flow of LES.
+#[derive(Debug)]
+pub(super) struct LayeredSegment {
+    pub(super) name: FlowName,
+    pub(super) segment: Segment,
+    /// An earlier process may have relayed flows of its pair.
+    pub(super) renewed: bool,
+}
+
+/// Keys, and the pairs of ends that are known.
+pub(super) struct Layers {
+    keys: Box<dyn HeaderKeys>,
+    pairs: HashMap<Scope, KnownPair>,
+}
+
+impl Layers {
+    /// No pair is known yet.
+    pub(super) fn new(keys: Box<dyn HeaderKeys>) -> Self {
+        Self {
+            keys,
+            pairs: HashMap::new(),
+        }
+    }
+
+    /// Opens a packet that came from `side`.
+    pub(super) fn open(
+        &mut self,
+        now: Instant,
+        side: Side,
+        packet: &Bytes,
+    ) -> Result<LayeredSegment, StaysClosed> {
+        let header = Header::parse(packet).filter(|it| it.protocol == UDP && !it.fragment);
+        let start = header.map_or(packet.len(), |header| header.offset + UDP_HEADER);
+        let datagram = packet.get(start..).ok_or(StaysClosed::NoKey)?;
+        let opened = self.keys.open(now, datagram)?;
+        self.learn(side, &opened, packet.slice(..start));
+        // UDP has no flows that a PEP relays.
+        let headers = Headers::read(&opened.header).ok_or(StaysClosed::NoKey)?;
+        let (lan, wan) = match side {
+            Side::Lan => (headers.source, headers.destination),
+            Side::Wan => (headers.destination, headers.source),
+        };
+        Ok(LayeredSegment {
+            name: FlowName {
+                scope: opened.scope,
+                lan,
+                wan,
+            },
+            segment: Segment {
+                zone: opened.zone,
+                ..headers.segment
+            },
+            renewed: opened.renewed,
+        })
+    }
+
+    /// Learns outer headers from a true packet, and on which side its ends are.
+    fn learn(&mut self, side: Side, opened: &OpenedPacket, outer: Bytes) {
+        if self.pairs.len() >= MOST_PAIRS && !self.pairs.contains_key(&opened.scope) {
+            return;
+        }
+        let client = match opened.toward {
+            Toward::B => side,
+            Toward::A => side.other(),
+        };
+        let known = self.pairs.entry(opened.scope).or_insert(KnownPair {
+            client,
+            outer: [None, None],
+        });
+        known.client = client;
+        known.outer[place(opened.toward)] = Some(outer);
+    }
+
+    /// Packet of a segment to the end on `side`, in the other end's name; `None`: its key is not here any more.
+    pub(super) fn write(
+        &mut self,
+        now: Instant,
+        (name, side): (&FlowName, Side),
+        segment: &Segment,
+    ) -> Option<Bytes> {
+        let known = self.pairs.get(&name.scope)?;
+        let toward = match side == known.client {
+            true => Toward::A,
+            false => Toward::B,
+        };
+        let outer = known.outer[place(toward)].as_ref()?;
+        let (from, to) = match side {
+            Side::Lan => (name.wan, name.lan),
+            Side::Wan => (name.lan, name.wan),
+        };
+        let mut header = BytesMut::with_capacity(60);
+        if !Headers::write(from, to, segment, &mut header) {
+            return None;
+        }
+        let mut out = BytesMut::from(&outer[..]);
+        let zone = Some(&segment.zone[..]).filter(|zone| !zone.is_empty());
+        let pair = (&name.scope, toward);
+        let written = self.keys.write(now, pair, (&header, zone), &mut out);
+        (written && finish(&mut out, outer.len())).then(|| out.freeze())
+    }
+}
+
+/// Place of a direction in pairs.
+const fn place(toward: Toward) -> usize {
+    match toward {
+        Toward::B => 0,
+        Toward::A => 1,
+    }
+}
+
+/// Writes lengths and checksums of a packet whose first `head` bytes are those of another one. False: it would be too long.
+fn finish(packet: &mut [u8], head: usize) -> bool {
+    let both = [packet.len(), packet.len() - head + UDP_HEADER].map(u16::try_from);
+    let [Ok(whole), Ok(udp)] = both else {
+        return false;
+    };
+    if packet[0] >> 4 == 4 {
+        packet[2..4].copy_from_slice(&whole.to_be_bytes());
+        // Never cut, so that the identification means nothing (RFC 6864 §4.1).
+        packet[4..8].copy_from_slice(&[0, 0, 0x40, 0]);
+    } else {
+        packet[4..6].copy_from_slice(&whole.saturating_sub(40).to_be_bytes());
+    }
+    packet[head - 4..head - 2].copy_from_slice(&udp.to_be_bytes());
+    write_checksums(packet)
+}
+
+#[cfg(test)]
+mod tests;

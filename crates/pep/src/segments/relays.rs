@@ -1,0 +1,564 @@
+//! Relayed flows between the devices and the tunnel: each has a stream, and what tables of crate `segments` decide about it is
+//! carried out here.
+//!
+//! ```text
+//!   SegmentIntake ─ segments ─► Table ─ messages ─► stream of the tunnel
+//!   devices ◄─ packets ── Table ◄─ messages ── stream of the tunnel
+//! ```
+//!
+//! There is a table for flows in clear and one for those of LES; a stream says with its first message which it belongs to.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::packets::write_checksums;
+use bentpipe_proto::relay::End;
+use bentpipe_proto::tunnel::ReplyCode;
+use bentpipe_segments::{
+    Bounds, Cause, Event, FlowId, FlowName, Form, Headers, Message, Opening, Parser, Segment, Side,
+    Table, Verdict,
+};
+use bytes::{Bytes, BytesMut};
+
+use super::counts::{Passed, report};
+use super::journal::Journal;
+use super::les::{HeaderKeys, LayeredSegment, Layers, StaysClosed};
+use crate::shard::Shard;
+use crate::status;
+use bentpipe_tunnel::engine::ConnectionId;
+use bentpipe_tunnel::transport::{FlowKey, Incoming, Streams, Tunnel};
+
+/// Bytes of messages that are written at once.
+const ONCE: usize = 64 << 10;
+
+/// Chunks of a stream that are looked at at once.
+const CHUNKS: usize = 64;
+
+/// Stream of a connection.
+pub(super) type Place = (ConnectionId, FlowKey);
+
+/// Flow of one of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Member {
+    form: Form,
+    id: FlowId,
+}
+
+/// Use of a stream.
+#[derive(Debug)]
+enum Use {
+    /// The other PEP has opened it, and has not said for which flow.
+    Opening(Parser),
+    Flow(Member),
+    /// The flow is not relayed, and the other PEP has been told.
+    Refused,
+}
+
+/// A stream, and how far it is.
+#[derive(Debug)]
+struct Carried {
+    used: Use,
+    /// This side has said its last.
+    finished: bool,
+}
+
+impl Carried {
+    fn new(used: Use) -> Self {
+        Self {
+            used,
+            finished: false,
+        }
+    }
+}
+
+/// Tables of both forms.
+struct Tables([(Form, Table); 2]);
+
+impl Tables {
+    fn of(&self, form: Form) -> &Table {
+        let [(_, clear), (_, zones)] = &self.0;
+        match form {
+            Form::Clear => clear,
+            Form::Zones => zones,
+        }
+    }
+
+    fn get(&mut self, form: Form) -> &mut Table {
+        let [(_, clear), (_, zones)] = &mut self.0;
+        match form {
+            Form::Clear => clear,
+            Form::Zones => zones,
+        }
+    }
+}
+
+/// Relayed flows.
+pub(super) struct SegmentRelays {
+    shard: Rc<Shard>,
+    tables: Tables,
+    streams: HashMap<Place, Carried>,
+    places: HashMap<Member, Place>,
+    names: HashMap<Member, FlowName>,
+    journal: Journal,
+    /// Keys of packets of LES.
+    layers: Layers,
+    /// Connection on which flows are offered.
+    tunnel: Option<ConnectionId>,
+    /// No more flows are taken.
+    draining: bool,
+    /// Packets for the devices, and the side that each goes to.
+    out: Vec<(Side, Bytes)>,
+}
+
+impl SegmentRelays {
+    /// No flow is known; the tables of both forms have these bounds. Packets of LES are opened with `keys`.
+    pub(super) fn new(
+        shard: Rc<Shard>,
+        bounds: Bounds,
+        journal: Journal,
+        keys: Box<dyn HeaderKeys>,
+    ) -> Self {
+        let table = |form| (form, Table::new(form, bounds));
+        Self {
+            shard,
+            tables: Tables([table(Form::Clear), table(Form::Zones)]),
+            streams: HashMap::new(),
+            places: HashMap::new(),
+            names: HashMap::new(),
+            journal,
+            layers: Layers::new(keys),
+            tunnel: None,
+            draining: false,
+            out: Vec::new(),
+        }
+    }
+
+    /// Flows are offered on this connection from now on.
+    pub(super) fn set_tunnel(&mut self, tunnel: Option<ConnectionId>) {
+        self.tunnel = tunnel;
+    }
+
+    /// Connection on which a flow can be offered now.
+    pub(super) fn usable(&self) -> Option<ConnectionId> {
+        let id = self.tunnel.filter(|_| !self.draining)?;
+        self.shard.peek(|engine| {
+            let connection = engine.peek(id)?;
+            let tunnel = &connection.tunnel;
+            // What is offered to a PEP that is dead has to be reset when that is certain.
+            let answers = connection.unanswered_since().is_none();
+            (answers && tunnel.carries_segments() && !tunnel.is_draining()).then_some(id)
+        })
+    }
+
+    /// Takes a segment that came from `side`; of what is to go on as it came, [`Self::pass`] is told. `renewed`: an earlier
+    /// process may have relayed the flow.
+    pub(super) fn on_segment(
+        &mut self,
+        now: Instant,
+        (form, name): (Form, &FlowName),
+        side: Side,
+        segment: &Segment,
+        renewed: bool,
+    ) -> Verdict {
+        let table = self.tables.get(form);
+        table.on_segment(now, name, side, segment, renewed)
+    }
+
+    /// Opens a packet of LES that came from `side`.
+    pub(super) fn open(
+        &mut self,
+        now: Instant,
+        side: Side,
+        packet: &Bytes,
+    ) -> Result<LayeredSegment, StaysClosed> {
+        self.layers.open(now, side, packet)
+    }
+
+    /// Says whether an earlier process had relayed the flow in clear. With a `first` segment another connection of that name
+    /// begins.
+    pub(super) fn was_relayed(&mut self, name: &FlowName, first: bool) -> bool {
+        if first {
+            self.journal.renew(name);
+        }
+        self.journal.was_relayed(name)
+    }
+
+    /// Hands on a packet that came from `side`.
+    pub(super) fn pass(&mut self, side: Side, packet: Bytes) {
+        self.out.push((side.other(), packet));
+    }
+
+    /// Packets for the devices, and the side that each goes to.
+    pub(super) fn take_out(&mut self) -> Vec<(Side, Bytes)> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// The other PEP has opened a stream.
+    pub(super) fn on_opened(&mut self, now: Instant, place: Place) {
+        self.change(place, |tunnel, key, quic| {
+            tunnel.reply(quic, key, ReplyCode::Ok, None);
+        });
+        self.streams
+            .insert(place, Carried::new(Use::Opening(Parser::default())));
+        self.on_news(now, place);
+    }
+
+    /// The tunnel has news of a stream.
+    pub(super) fn on_news(&mut self, now: Instant, place: Place) {
+        self.change(place, |tunnel, key, _| tunnel.take_notice(key));
+        self.read(now, place);
+        self.write(now, place);
+    }
+
+    /// A connection is over, and with it its streams.
+    pub(super) fn on_lost(&mut self, now: Instant, connection: ConnectionId) {
+        let all = self.streams.keys();
+        let lost: Vec<_> = all.copied().filter(|(of, _)| *of == connection).collect();
+        if !lost.is_empty() {
+            tracing::warn!(
+                "{} relayed flows are reset: the tunnel that carried them is lost",
+                lost.len()
+            );
+        }
+        for place in lost {
+            self.drop_stream(now, place);
+        }
+    }
+
+    /// Does what the tables ask for, until they are at rest.
+    pub(super) fn serve(&mut self, now: Instant) {
+        for form in [Form::Clear, Form::Zones] {
+            while let Some(event) = self.tables.get(form).poll_event() {
+                match event {
+                    Event::Offer(id) => self.offer(Member { form, id }),
+                    Event::Service(id) => self.service(now, Member { form, id }),
+                    Event::Gone(id) => self.forget(Member { form, id }),
+                }
+            }
+        }
+    }
+
+    /// When [`Self::handle_timeout`] is to be called.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let tables = self.tables.0.iter();
+        tables.filter_map(|(_, table)| table.poll_timeout()).min()
+    }
+
+    /// Acts on timers that have run out.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        for (_, table) in &mut self.tables.0 {
+            table.handle_timeout(now);
+        }
+    }
+
+    /// Looks at what changes slowly; `now` is since 1970.
+    pub(super) fn tick(&mut self, now: Duration) {
+        self.journal.expire(now);
+    }
+
+    /// Takes no more flows.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Flows that have a stream.
+    pub(super) fn active(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Resets all flows that are relayed.
+    pub(super) fn give_up(&mut self, now: Instant) {
+        let all: Vec<_> = self.streams.keys().copied().collect();
+        for place in all {
+            self.drop_stream(now, place);
+        }
+    }
+
+    /// Figures of `status`.
+    pub(super) fn report(&self, passed: Passed) -> status::Segments {
+        let tables = [Form::Clear, Form::Zones].map(|form| self.tables.of(form));
+        report(tables, passed)
+    }
+
+    /// Acts on the stream at `place`; nothing happens if its connection is no more.
+    fn change(&self, place: Place, act: impl FnOnce(&mut Tunnel, FlowKey, &mut Streams)) {
+        self.shard.change(place.0, |connection| {
+            let (tunnel, quic) = connection.parts();
+            act(tunnel, place.1, quic);
+        });
+    }
+
+    fn look<T>(&self, place: Place, look: impl FnOnce(&Tunnel, FlowKey) -> T) -> Option<T> {
+        self.shard
+            .peek(|engine| Some(look(&engine.peek(place.0)?.tunnel, place.1)))
+    }
+
+    /// Offers a flow to the other PEP, if there is a tunnel.
+    fn offer(&mut self, member: Member) {
+        let place = self.usable().and_then(|id| {
+            let open = |connection: &mut bentpipe_tunnel::engine::Connection| {
+                let (tunnel, quic) = connection.parts();
+                tunnel.open_segments(quic).ok()
+            };
+            Some((id, self.shard.change(id, open)??))
+        });
+        match place {
+            Some(place) if self.enter(member, place) => {
+                self.streams.insert(place, Carried::new(Use::Flow(member)));
+            }
+            Some(place) => {
+                self.release(place);
+                self.tables.get(member.form).on_no_stream(member.id);
+            }
+            None => self.tables.get(member.form).on_no_stream(member.id),
+        }
+    }
+
+    /// Notes that a flow has a stream. False: it must not, for that cannot be noted.
+    fn enter(&mut self, member: Member, place: Place) -> bool {
+        let Some(name) = self.tables.of(member.form).name(member.id).copied() else {
+            return false;
+        };
+        if !self.journal.begin(&name) {
+            return false;
+        }
+        self.names.insert(member, name);
+        self.places.insert(member, place);
+        true
+    }
+
+    /// Serves a flow that may have messages or segments.
+    fn service(&mut self, now: Instant, member: Member) {
+        if let Some(place) = self.places.get(&member).copied() {
+            self.read(now, place);
+            self.write(now, place);
+        }
+        let table = self.tables.get(member.form);
+        while let Some((side, segment)) = table.poll_segment(now, member.id) {
+            let Some(name) = table.name(member.id) else {
+                break;
+            };
+            let packet = match member.form {
+                Form::Clear => packet(name, side, &segment),
+                Form::Zones => self.layers.write(now, (name, side), &segment),
+            };
+            // Without a key the end hears nothing, and sends again.
+            self.out.extend(packet.map(|packet| (side, packet)));
+        }
+    }
+
+    /// A table has forgotten a flow.
+    fn forget(&mut self, member: Member) {
+        if let Some(name) = self.names.remove(&member) {
+            self.journal.end(&name);
+        }
+        if let Some(place) = self.places.remove(&member) {
+            self.streams.remove(&place);
+            self.release(place);
+        }
+    }
+
+    /// Lets go of a stream: if it has not ended in order, the other PEP hears that it broke off.
+    fn release(&self, place: Place) {
+        self.change(place, |tunnel, key, quic| tunnel.release(quic, key));
+    }
+
+    /// The stream is no more, or is given up.
+    fn drop_stream(&mut self, now: Instant, place: Place) {
+        if let Some(carried) = self.streams.remove(&place)
+            && let Use::Flow(member) = carried.used
+        {
+            self.places.remove(&member);
+            self.tables.get(member.form).on_stream_lost(now, member.id);
+        }
+        self.release(place);
+    }
+
+    /// Reads what a stream has brought, as far as there is room.
+    fn read(&mut self, now: Instant, place: Place) {
+        loop {
+            if !self.has_room(place) {
+                return self.change(place, |tunnel, key, _| tunnel.blocked(key));
+            }
+            let chunks = |tunnel: &Tunnel, key| {
+                let ready = tunnel.ready(key).take(CHUNKS).cloned();
+                (tunnel.incoming(key), ready.collect::<Vec<Bytes>>())
+            };
+            let Some((incoming, chunks)) = self.look(place, chunks) else {
+                return self.drop_stream(now, place);
+            };
+            match incoming {
+                Incoming::Data => {}
+                Incoming::Blocked => return,
+                Incoming::End(End::Fin) => return self.on_end(now, place),
+                Incoming::End(_) | Incoming::Refused(_) | Incoming::Gone => {
+                    return self.drop_stream(now, place);
+                }
+            }
+            let taken = self.take(now, place, &chunks);
+            if taken == 0 {
+                return;
+            }
+            self.change(place, |tunnel, key, _| tunnel.consume(key, taken));
+        }
+    }
+
+    fn has_room(&self, place: Place) -> bool {
+        match self.streams.get(&place).map(|carried| &carried.used) {
+            Some(Use::Flow(member)) => self.tables.of(member.form).has_room(member.id),
+            _ => true,
+        }
+    }
+
+    /// Takes bytes of a stream; returns how many.
+    fn take(&mut self, now: Instant, place: Place, chunks: &[Bytes]) -> u64 {
+        let mut taken = 0;
+        for chunk in chunks {
+            let mut input = &chunk[..];
+            while !input.is_empty() {
+                let before = input.len();
+                self.take_piece(now, place, &mut input);
+                taken += (before - input.len()) as u64;
+                if input.len() == before {
+                    return taken;
+                }
+            }
+        }
+        taken
+    }
+
+    /// Takes bytes from `input`, as the use of the stream is.
+    fn take_piece(&mut self, now: Instant, place: Place, input: &mut &[u8]) {
+        let Some(carried) = self.streams.get_mut(&place) else {
+            *input = &[];
+            return;
+        };
+        match &mut carried.used {
+            Use::Refused => *input = &[],
+            Use::Flow(member) => {
+                let table = self.tables.get(member.form);
+                if let Err(fault) = table.on_stream(now, member.id, input) {
+                    tracing::warn!("a flow is reset, for the other PEP breaks the rules: {fault}");
+                }
+            }
+            Use::Opening(parser) => match parser.next(input) {
+                Ok(None) => {}
+                Ok(Some(Message::Open(opening))) => {
+                    let parser = std::mem::take(parser);
+                    self.invite(now, place, &opening, parser);
+                }
+                Ok(Some(_)) => self.refuse(place, Cause::Fault),
+                Err(fault) => {
+                    tracing::warn!("a stream of the other PEP cannot be read: {fault}");
+                    self.refuse(place, Cause::Fault);
+                }
+            },
+        }
+    }
+
+    /// Takes the offer of a flow, or refuses it.
+    fn invite(&mut self, now: Instant, place: Place, opening: &Opening, parser: Parser) {
+        if self.draining {
+            return self.refuse(place, Cause::Room);
+        }
+        let form = opening.form;
+        match self.tables.get(form).invite(now, opening, parser) {
+            Ok(id) => {
+                let member = Member { form, id };
+                if self.enter(member, place) {
+                    self.streams.insert(place, Carried::new(Use::Flow(member)));
+                } else {
+                    self.tables.get(form).on_no_stream(id);
+                    self.refuse(place, Cause::Room);
+                }
+            }
+            Err(cause) => self.refuse(place, cause),
+        }
+    }
+
+    fn refuse(&mut self, place: Place, cause: Cause) {
+        let mut out = BytesMut::new();
+        Message::Reset(cause).encode(&mut out);
+        self.change(place, |tunnel, key, _| {
+            tunnel.push(key, out.freeze());
+            tunnel.finish(key);
+        });
+        let refused = Carried {
+            used: Use::Refused,
+            finished: true,
+        };
+        self.streams.insert(place, refused);
+    }
+
+    /// The other PEP has ended its side of the stream.
+    fn on_end(&mut self, now: Instant, place: Place) {
+        let Some(carried) = self.streams.get(&place) else {
+            return;
+        };
+        match carried.used {
+            Use::Flow(member) => {
+                let table = self.tables.get(member.form);
+                // Before the last word of both it has broken off.
+                table.on_stream_lost(now, member.id);
+                self.write(now, place);
+                let ended = self.streams.get(&place).is_some_and(|it| it.finished);
+                if ended {
+                    self.streams.remove(&place);
+                    self.places.remove(&member);
+                    self.release(place);
+                }
+            }
+            Use::Opening(_) | Use::Refused => {
+                self.streams.remove(&place);
+                self.release(place);
+            }
+        }
+    }
+
+    /// Writes messages into a stream, as far as it has room; ends it after the last.
+    fn write(&mut self, now: Instant, place: Place) {
+        let Some(Carried {
+            used: Use::Flow(member),
+            finished: false,
+        }) = self.streams.get(&place)
+        else {
+            return;
+        };
+        let member = *member;
+        loop {
+            let capacity = self.look(place, |tunnel, key| tunnel.capacity(key));
+            let most = capacity.unwrap_or_default().min(ONCE);
+            if most == 0 {
+                break;
+            }
+            let mut out = BytesMut::new();
+            let table = self.tables.get(member.form);
+            table.poll_stream(now, member.id, &mut out, most);
+            if out.is_empty() {
+                break;
+            }
+            self.change(place, |tunnel, key, _| tunnel.push(key, out.freeze()));
+        }
+        if self.tables.of(member.form).is_stream_done(member.id) {
+            self.change(place, |tunnel, key, _| tunnel.finish(key));
+            if let Some(carried) = self.streams.get_mut(&place) {
+                carried.finished = true;
+            }
+        }
+    }
+}
+
+/// IP packet of a segment to the end on `side`, in the other end's name.
+fn packet(name: &FlowName, side: Side, segment: &Segment) -> Option<Bytes> {
+    let (from, to) = match side {
+        Side::Lan => (name.wan, name.lan),
+        Side::Wan => (name.lan, name.wan),
+    };
+    let mut out = BytesMut::with_capacity(60 + segment.zone.len());
+    if !Headers::write(from, to, segment, &mut out) {
+        return None;
+    }
+    out.extend_from_slice(&segment.zone);
+    write_checksums(&mut out).then(|| out.freeze())
+}

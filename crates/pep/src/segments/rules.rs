@@ -1,0 +1,175 @@
+//! The table `inet bentpipe_pep` and the routes that lead packets of both sides into the devices.
+//!
+//! ```text
+//!   lan ─► prerouting: TCP, LES ─ mark ─► routing table of the mark ─► bentpipe-lan ─► PEP ─► kernel ─► wan
+//!   without the device: no such route, and the machine's others count
+//! ```
+//!
+//! So a PEP that is gone, however it went, stands in nobody's way; what it leaves behind is replaced by the next one.
+
+use std::io;
+use std::time::Duration;
+
+use bentpipe_segments::Side;
+use bentpipe_sys::nft::Table;
+use bentpipe_sys::route::{MarkedRoute, Target};
+
+use super::devices::name;
+use crate::config::PepConfig;
+use crate::firewall::{Chain, Family, Mark, PEP_TABLE, anonymous};
+
+/// Time that ends whose flows are given up have to answer, before rules and devices go.
+pub(super) const LAST_WORDS: Duration = Duration::from_millis(400);
+
+/// Bits of the mark that are ours; others are left as they are.
+const MASK: u32 = 0xf000_0000;
+
+/// Priority of the routing rules; before those of clients and servers on the same machine.
+const PRIORITY: u32 = 96;
+
+/// Rules in force. They stay if the process dies.
+pub(super) struct PepRules(());
+
+impl PepRules {
+    /// Leads packets into the devices, which are there.
+    ///
+    /// # Errors
+    /// `nft` or the privilege is missing; then nothing stays behind.
+    pub(super) fn install(config: &PepConfig) -> io::Result<Self> {
+        let rules = Self(());
+        let installed = [Side::Lan, Side::Wan].into_iter().try_for_each(|side| {
+            let route = route(side);
+            route.install()?;
+            route.attach()
+        });
+        // Last, so that nothing is marked that has no way.
+        let table = Table::new(PEP_TABLE);
+        let installed = installed.and_then(|()| table.replace(&body(config)));
+        if let Err(error) = installed {
+            rules.remove();
+            return Err(error);
+        }
+        if !forwards() {
+            tracing::warn!(
+                "this machine does not forward: set net.ipv4.ip_forward and net.ipv6.conf.all.forwarding to 1, or hosts reach each other neither with nor without the PEP"
+            );
+        }
+        Ok(rules)
+    }
+
+    /// Removes all; packets pass as without a PEP.
+    pub(super) fn remove(&self) {
+        // What stays is replaced by the next start.
+        let _ = Table::new(PEP_TABLE).remove();
+        for side in [Side::Lan, Side::Wan] {
+            let _ = route(side).remove();
+        }
+    }
+}
+
+fn forwards() -> bool {
+    std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1")
+}
+
+/// Mark of packets from `side`.
+const fn mark(side: Side) -> Mark {
+    Mark::new(value(side), MASK)
+}
+
+const fn value(side: Side) -> u32 {
+    match side {
+        Side::Lan => 0x6000_0000,
+        Side::Wan => 0x7000_0000,
+    }
+}
+
+/// Route of packets from `side` into their device.
+fn route(side: Side) -> MarkedRoute {
+    MarkedRoute {
+        mark: value(side),
+        mask: MASK,
+        table: match side {
+            Side::Lan => 25_202,
+            Side::Wan => 25_203,
+        },
+        priority: PRIORITY,
+        target: Target::Device {
+            name: name(side).to_owned(),
+            or_nowhere: false,
+        },
+    }
+}
+
+/// The chains, as between the braces of the table.
+fn body(config: &PepConfig) -> String {
+    let mut chain = Chain::at("take", "filter", "prerouting priority mangle");
+    for (side, interfaces) in [
+        (Side::Lan, &config.sides.lan),
+        (Side::Wan, &config.sides.wan),
+    ] {
+        let names = interfaces.iter().map(|name| format!("\"{name}\""));
+        let from = format!("iifname {}", anonymous(names));
+        let set = mark(side).set();
+        // What is for this machine itself is looked up before any mark counts.
+        for taken in taken(config) {
+            chain = chain.rule(format_args!("{from} {taken} {set}"));
+        }
+    }
+    chain.to_string()
+}
+
+/// Matches of packets that are taken.
+fn taken(config: &PepConfig) -> Vec<String> {
+    let mut matches = Vec::new();
+    match &config.clear {
+        Some(clear) if clear.prefixes.is_empty() => matches.push("meta l4proto tcp".to_owned()),
+        Some(clear) => {
+            for family in Family::BOTH {
+                let Some(prefixes) = family.merged(&clear.prefixes) else {
+                    continue;
+                };
+                let header = family.header();
+                for end in ["saddr", "daddr"] {
+                    matches.push(format!("meta l4proto tcp {header} {end} {prefixes}"));
+                }
+            }
+        }
+        None => {}
+    }
+    if let Some(les) = &config.les {
+        let port = les.port;
+        matches.extend(["sport", "dport"].map(|end| format!("udp {end} {port}")));
+    }
+    matches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    /// Configuration with these tables.
+    fn config(tables: &str) -> PepConfig {
+        let directory = tempfile::tempdir().expect("a directory");
+        config::sample_pep(directory.path(), tables)
+    }
+
+    #[test]
+    fn tables_are_those_of_the_snapshots() {
+        let prefixes = "[clear]\nprefixes = [\"10.1.0.0/24\", \"fd00:1::/64\"]\n";
+        let les = "[les]\nclients = [\"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"]\n";
+        let script = |name, tables: &str| {
+            (
+                name,
+                Table::new(PEP_TABLE).replacement(&body(&config(tables))),
+            )
+        };
+        let all = [
+            script("pep", "[clear]\n"),
+            script("pep-of-prefixes-and-les", &format!("{prefixes}{les}")),
+            script("pep-of-les", les),
+        ];
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/segments/snapshots");
+        crate::firewall::snapshot::compare(directory, &all);
+    }
+}

@@ -1,0 +1,323 @@
+//! TCP of unmodified hosts through two PEPs of an operator: what is relayed arrives whole or is reset, and what cannot be relayed
+//! passes as without them.
+
+mod site;
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_sys::command::run_with_input;
+use bentpipe_testbed::peer::{
+    self, Service, accept, digest, echo, payload, read_exactly, read_to_reset, read_to_the_end,
+};
+use bentpipe_testbed::route::Route;
+use bentpipe_testbed::site::{lossy_geo, near};
+use bentpipe_testbed::transfer::{Transfer, Way};
+
+use crate::alone;
+use site::{PORT, Pep, PepSite, SOON, on_site};
+
+/// Length of a transfer, bytes.
+const LENGTH: usize = 3_000_000;
+
+/// Time in which a PEP notices that the other one does not answer, with transfers under way: a few round trips.
+const NOTICED: Duration = Duration::from_secs(2);
+
+/// Tables of PEPs that relay all TCP.
+const CLEAR: &str = "[clear]\n";
+
+fn joined() -> Result<PepSite> {
+    PepSite::start(near(), CLEAR)
+}
+
+/// A connection to somebody who answers everything, and has answered.
+fn talk(route: &Route) -> Result<TcpStream> {
+    let (listener, address) = route.listen()?;
+    let patience = route.patience;
+    thread::spawn(move || echo(accept(&listener, patience)?));
+    let mut stream = route.connect(address)?;
+    exchange(&mut stream)?;
+    Ok(stream)
+}
+
+fn exchange(stream: &mut TcpStream) -> Result<()> {
+    stream.write_all(b"hello")?;
+    ensure!(read_exactly(stream, 5)? == b"hello", "another answer");
+    Ok(())
+}
+
+/// Says something, ends its side, and hears it to the end.
+fn half_close(route: &Route) -> Result<()> {
+    let mut stream = talk(route)?;
+    let words = payload(200_000);
+    let mut writer = stream.try_clone()?;
+    let said = words.clone();
+    let writer = thread::spawn(move || {
+        writer.write_all(&said)?;
+        writer.shutdown(Shutdown::Write)
+    });
+    let (heard, end) = read_to_the_end(&mut stream);
+    end?;
+    writer.join().expect("no panic")?;
+    ensure!(heard == words, "{} of {} bytes", heard.len(), words.len());
+    Ok(())
+}
+
+/// A reset of either host is a reset at the other, and all bytes before it have arrived or none of an end.
+fn reset(route: &Route) -> Result<()> {
+    let (listener, address) = route.listen()?;
+    let patience = route.patience;
+    let server = thread::spawn(move || -> Result<()> {
+        let mut stream = accept(&listener, patience)?;
+        read_exactly(&mut stream, 5)?;
+        peer::reset(stream)?;
+        let mut stream = accept(&listener, patience)?;
+        stream.write_all(b"hello")?;
+        read_to_reset(&mut stream).map(drop)
+    });
+    let mut stream = route.connect(address)?;
+    stream.write_all(b"hello")?;
+    let heard = read_to_reset(&mut stream)?;
+    ensure!(heard.is_empty(), "heard {} bytes", heard.len());
+    let mut stream = route.connect(address)?;
+    read_exactly(&mut stream, 5)?;
+    peer::reset(stream)?;
+    server.join().expect("no panic")
+}
+
+fn everything_crosses(site: &mut PepSite) -> Result<()> {
+    let [ipv4, ipv6] = site.routes();
+    let mut idle = talk(&ipv4)?;
+    let download = Transfer::start(&ipv4, Way::Download, LENGTH)?;
+    let upload = Transfer::start(&ipv6, Way::Upload, LENGTH)?;
+    download.finish_whole()?;
+    upload.finish_whole()?;
+    let backwards = site.backwards();
+    for route in [&ipv4, &ipv6].into_iter().chain(&backwards) {
+        half_close(route).with_context(|| format!("half-close over {}", route.name))?;
+        reset(route).with_context(|| format!("reset over {}", route.name))?;
+    }
+    exchange(&mut idle)?;
+    for pep in Pep::BOTH {
+        let relayed = site.figure(pep, "/relayed_total")?;
+        ensure!(relayed == 15, "{relayed} flows relayed at {pep:?}");
+        for path in [
+            "/reset_total/tunnel",
+            "/reset_total/fault",
+            "/reset_total/silent",
+            "/passed_total/damaged",
+        ] {
+            let figure = site.figure(pep, path)?;
+            ensure!(figure == 0, "{path} is {figure} at {pep:?}");
+        }
+        let reset = site.figure(pep, "/reset_total/end")?;
+        ensure!(reset == 8, "{reset} resets at {pep:?}");
+        let carried = &site.status(pep)?["bytes"];
+        let lan = |key: &str| carried[key].as_u64();
+        ensure!(lan("lan_in") > Some(LENGTH as u64), "{carried}");
+        ensure!(lan("lan_out") > Some(LENGTH as u64), "{carried}");
+    }
+    Ok(())
+}
+
+#[test]
+fn tcp_of_unmodified_hosts_is_relayed() {
+    on_site("two PEPs", joined, everything_crosses);
+}
+
+/// One connection is to be whole, or reset; says which.
+fn whole_or_reset(name: &str, transfer: Transfer) -> Result<bool> {
+    // Fails if a clean end comes early, or other bytes.
+    let end = transfer.finish().with_context(|| name.to_owned())?.end;
+    println!("{name}: {end:?}");
+    let reset = end
+        .as_ref()
+        .is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+    ensure!(end.is_ok() || reset, "{name}: neither an end nor a reset");
+    Ok(end.is_ok())
+}
+
+/// One PEP is killed in the middle of transfers and started again.
+fn killed(site: &mut PepSite, pep: Pep) -> Result<()> {
+    let [ipv4, ipv6] = site.routes();
+    let long = 10 * LENGTH;
+    let download = Transfer::start(&ipv4, Way::Download, long)?;
+    let upload = Transfer::start(&ipv6, Way::Upload, long)?;
+    download.until(LENGTH / 4, SOON)?;
+    upload.until(LENGTH / 4, SOON)?;
+    site.kill(pep)?;
+    // What begins before the other PEP notices is offered to the dead one, and reset afterwards.
+    thread::sleep(NOTICED);
+    // Without the PEP, new connections pass as if there had never been one.
+    for route in [&ipv4, &ipv6] {
+        Transfer::start(route, Way::Download, LENGTH / 10)?
+            .finish_whole()
+            .with_context(|| format!("{} while {pep:?} is dead", route.name))?;
+    }
+    let mut between = talk(&ipv4)?;
+    site.run(pep)?;
+    let ends = [
+        whole_or_reset("download", download)?,
+        whole_or_reset("upload", upload)?,
+    ];
+    ensure!(
+        ends == [false; 2],
+        "what was acknowledged is lost: {ends:?}"
+    );
+    // What began without the PEP goes on.
+    exchange(&mut between)?;
+    site.until_joined()?;
+    let before = site.figure(pep, "/relayed_total")?;
+    half_close(&ipv4)?;
+    let after = site.figure(pep, "/relayed_total")?;
+    ensure!(after > before, "nothing is relayed after the restart");
+    exchange(&mut between)
+}
+
+#[test]
+fn a_pep_that_connects_and_is_killed_cuts_nothing_short() {
+    on_site("a killed PEP at the terminal", joined, |site| {
+        killed(site, Pep::Terminal)
+    });
+}
+
+#[test]
+fn a_pep_that_listens_and_is_killed_cuts_nothing_short() {
+    on_site("a killed PEP at the gateway", joined, |site| {
+        killed(site, Pep::Gateway)
+    });
+}
+
+#[test]
+fn a_pep_that_is_stopped_lets_flows_end_and_leaves_nothing_behind() {
+    on_site("a stopped PEP", joined, |site| {
+        let [ipv4, ipv6] = site.routes();
+        let mut idle = talk(&ipv6)?;
+        let download = Transfer::start(&ipv4, Way::Download, LENGTH)?;
+        download.until(LENGTH / 4, SOON)?;
+        site.stop(Pep::Terminal)?;
+        ensure!(whole_or_reset("download", download)?, "it had time to end");
+        let heard = read_to_reset(&mut idle)?;
+        ensure!(heard.is_empty(), "heard {} bytes", heard.len());
+        let terminal = site.topology.terminal();
+        let tables = terminal.run("nft", &["list", "tables"])?;
+        ensure!(!tables.contains("bentpipe_pep"), "{tables}");
+        let rules = terminal.run("ip", &["rule"])?;
+        ensure!(!rules.contains("2520"), "{rules}");
+        half_close(&ipv4)
+    });
+}
+
+#[test]
+fn without_a_tunnel_flows_pass_untouched() {
+    let site = || PepSite::plain(near(), CLEAR);
+    on_site("PEPs whose tunnel is blocked", site, |site| {
+        let blocked = format!(
+            "table inet blocked {{\n chain block {{\n type filter hook prerouting priority raw; udp dport {PORT} drop\n }}\n}}\n"
+        );
+        let gateway = site.topology.gateway();
+        run_with_input(gateway.command("nft").args(["-f", "-"]), &blocked)?;
+        for pep in Pep::BOTH {
+            site.run(pep)?;
+        }
+        let [ipv4, ipv6] = site.routes();
+        for route in [&ipv4, &ipv6] {
+            Transfer::start(route, Way::Download, LENGTH / 10)?.finish_whole()?;
+            half_close(route)?;
+            reset(route)?;
+        }
+        let mut between = talk(&ipv4)?;
+        ensure!(site.figure(Pep::Terminal, "/relayed_total")? == 0);
+        let passed = site.figure(Pep::Terminal, "/passed_total/no_tunnel")?;
+        ensure!(passed == 9, "{passed} flows without a tunnel");
+        let said = &site.status(Pep::Terminal)?["tunnel"];
+        ensure!(said["state"] == "connecting", "{said}");
+        site.topology
+            .gateway()
+            .run("nft", &["delete", "table", "inet", "blocked"])?;
+        site.until_joined()?;
+        half_close(&ipv4)?;
+        ensure!(site.figure(Pep::Terminal, "/relayed_total")? == 1);
+        exchange(&mut between)
+    });
+}
+
+#[test]
+fn many_flows_at_once_are_relayed_within_their_bounds() {
+    const FLOWS: usize = 200;
+    let site = || PepSite::start(near(), "[clear]\n[limits]\nmax_flows = 150\n");
+    on_site("many flows through two PEPs", site, |site| {
+        let [ipv4, _] = site.routes();
+        let service = Service::start(&ipv4.web, (ipv4.server, 0).into(), echo)?;
+        let address = service.address;
+        let words = payload(30_000);
+        let flow = |route: &Route| -> Result<()> {
+            let mut stream = route.connect(address)?;
+            stream.write_all(&words)?;
+            stream.shutdown(Shutdown::Write)?;
+            let mut heard = Vec::new();
+            stream.read_to_end(&mut heard)?;
+            ensure!(digest(&heard) == digest(&words), "{} bytes", heard.len());
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..FLOWS).map(|_| scope.spawn(|| flow(&ipv4))).collect();
+            threads
+                .into_iter()
+                .try_for_each(|one| one.join().expect("no panic"))
+        })?;
+        for pep in Pep::BOTH {
+            let relayed = site.figure(pep, "/relayed_total")?;
+            ensure!(
+                (100..=FLOWS as u64).contains(&relayed),
+                "{relayed} relayed at {pep:?}"
+            );
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn prefixes_choose_what_is_relayed() {
+    let site = || PepSite::start(near(), "[clear]\nprefixes = [\"10.30.0.0/24\"]\n");
+    on_site("PEPs for some prefixes", site, |site| {
+        let [ipv4, ipv6] = site.routes();
+        half_close(&ipv6)?;
+        ensure!(site.figure(Pep::Gateway, "/relayed_total")? == 0);
+        half_close(&ipv4)?;
+        ensure!(site.figure(Pep::Gateway, "/relayed_total")? == 1);
+        Ok(())
+    });
+}
+
+/// Time that a download takes.
+fn timed(route: &Route, length: usize) -> Result<Duration> {
+    let began = Instant::now();
+    let arrivals = Transfer::start(route, Way::Download, length)?.finish_whole()?;
+    Ok(arrivals.ended - began)
+}
+
+#[test]
+#[ignore = "half a minute"]
+fn a_link_that_loses_is_faster_with_peps() {
+    let _alone = alone();
+    let site = || PepSite::start(lossy_geo(), CLEAR);
+    on_site("PEPs over a link that loses", site, |site| {
+        let [ipv4, _] = site.routes();
+        let relayed = timed(&ipv4, LENGTH / 6)?;
+        for pep in Pep::BOTH {
+            site.stop(pep)?;
+        }
+        let plain = timed(&ipv4, LENGTH / 6)?;
+        let ratio = plain.as_secs_f64() / relayed.as_secs_f64();
+        println!(
+            "{} bytes at 2 % of loss: {plain:?} end to end, {relayed:?} relayed: {ratio:.1}",
+            LENGTH / 6
+        );
+        ensure!(ratio > 3.0, "only {ratio:.2} times as fast");
+        Ok(())
+    });
+}
