@@ -46,7 +46,7 @@ fn tables(keys: &str) -> String {
 /// Watches the link: the tunnel counts as idle, LES as what is measured.
 fn watch(site: &Site) -> Result<Capture> {
     let expected = ExpectedPackets {
-        idle: [Some(Tunnel::Udp(PORT)), None],
+        idle: [Some(Tunnel::Udp(PORT)), None, None],
         ..Tunnel::Udp(LES).into()
     };
     Capture::start(site.topology.terminal(), LINK_DEVICE, expected)

@@ -302,7 +302,7 @@ mod tests {
         };
         let beside = ExpectedPackets {
             tunnel: Tunnel::Tcp(PORT),
-            idle: [None; 2],
+            idle: [None; 3],
             names_beside: true,
         };
         let resolver = RESOLVER.octets();
@@ -397,7 +397,7 @@ mod tests {
         let other = error(&udp(40_000, 53));
         assert_eq!(classify(V4, &other, TUNNEL), Class::Clear);
         let idle = ExpectedPackets {
-            idle: [Some(Tunnel::Udp(7)), Some(Tunnel::Udp(53))],
+            idle: [Some(Tunnel::Udp(7)), None, Some(Tunnel::Udp(53))],
             ..TUNNEL.into()
         };
         assert_eq!(classify(V4, &other, idle), Class::TunnelError);

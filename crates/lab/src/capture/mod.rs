@@ -58,7 +58,7 @@ pub struct ExpectedPackets {
     /// Mark by which the tunnel's packets are known.
     pub tunnel: Tunnel,
     /// Other tunnels of its own that stand beside it without the content that is measured.
-    pub idle: [Option<Tunnel>; 2],
+    pub idle: [Option<Tunnel>; 3],
     /// Questions to the web's resolver and its answers pass beside the tunnel: that of one who takes TCP alone, as PEPs
     /// do, and forwards all else.
     pub names_beside: bool,
@@ -69,7 +69,7 @@ impl<T: Into<Tunnel>> From<T> for ExpectedPackets {
     fn from(tunnel: T) -> Self {
         Self {
             tunnel: tunnel.into(),
-            idle: [None; 2],
+            idle: [None; 3],
             names_beside: false,
         }
     }

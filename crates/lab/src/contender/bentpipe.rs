@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use super::Repairs;
 use super::ahead::PagesAhead;
-use super::ends::{Between, End, HANDSHAKE, WEB_NETWORKS};
+use super::ends::{Between, End, HANDSHAKE};
+use super::les::Layers;
 use crate::workload::corpus;
 use bentpipe_emulator::topology::{Process, RESOLVER, RESOLVER6, Topology, WEB, WEB6, host, host6};
 
@@ -23,10 +24,10 @@ pub const SERVER_PORT: u16 = 4433;
 pub(super) const HOSTS_PORT: u16 = 4435;
 /// The TCP port of flows that are sealed beside the tunnel.
 pub(super) const SLE_PORT: u16 = 4434;
-/// The UDP port of TCP that is sealed packet by packet beside the tunnel.
-pub(super) const LES_PORT: u16 = 4501;
 /// The TCP port of the tunnel over TLS.
 pub(super) const TLS_PORT: u16 = 443;
+/// Name of the client's files where it runs at the user's host.
+pub(super) const CLIENT_OF_HOSTS: &str = "host-client";
 /// Socket at which the client answers `bentpipe status`.
 pub const CLIENT_SOCKET: &str = "client.sock";
 const SERVER_SOCKET: &str = "server.sock";
@@ -53,31 +54,12 @@ pub struct Settings {
     pub tls: bool,
     /// True if TCP is sealed beside the tunnel, a connection for each.
     pub sle: bool,
-    /// Messages by which TCP is sealed packet by packet beside the tunnel, if it is.
-    pub les: Option<LesFlow>,
+    /// Way in which TCP is sealed packet by packet beside the tunnel, if it is.
+    pub les: Option<Layers>,
     /// Pages whose objects are fetched ahead, if some are.
     pub ahead: Option<PagesAhead>,
     /// Place of both ends.
     pub between: Between,
-}
-
-/// Messages that LES sets up its keys with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LesFlow {
-    /// bentpipe's own: data goes with the first message.
-    Short,
-    /// The paper's: data goes after the third.
-    Paper,
-}
-
-impl LesFlow {
-    /// Value of the client's key `flow`.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Short => "short",
-            Self::Paper => "paper",
-        }
-    }
 }
 
 impl Between {
@@ -253,7 +235,10 @@ fn configure(
     };
     let (listen_tls, tls) = settings.tls_keys(address);
     let (listen_sle, sle) = settings.sle_tables(address);
-    let (listen_les, les) = settings.les_tables(address);
+    let layers = settings
+        .les
+        .map(|les| les.tables(bentpipe, topology, address));
+    let [listen_les, les] = layers.transpose()?.unwrap_or_default();
     let ahead = settings.ahead.map(|pages| pages.tables(topology));
     let [served_pages, pages] = ahead.unwrap_or_default();
     let server_file = format!(
@@ -294,19 +279,6 @@ impl Settings {
         }
     }
 
-    /// Tables about packets in two zones, of the server's file and the client's.
-    fn les_tables(&self, address: Ipv4Addr) -> (String, String) {
-        let Some(flow) = self.les else {
-            return Default::default();
-        };
-        let [ipv4, ipv6] = WEB_NETWORKS;
-        let (listen, flow) = (format!("{address}:{LES_PORT}"), flow.name());
-        let client = format!(
-            "[les]\nport = {LES_PORT}\nflow = \"{flow}\"\ndestinations = [\"{ipv4}\", \"{ipv6}\"]\n\n"
-        );
-        (format!("\n[les]\nlisten = \"{listen}\"\n"), client)
-    }
-
     /// Lines about TLS of the server's file, and of the client's `[server]`.
     fn tls_keys(&self, address: Ipv4Addr) -> (String, String) {
         let address = format!("{address}:{TLS_PORT}");
@@ -344,16 +316,15 @@ impl Settings {
 }
 
 /// The tables that tell each direction its rate.
-fn sold([forward, back]: [BitRate; 2]) -> String {
+pub(super) fn sold([forward, back]: [BitRate; 2]) -> String {
     let table =
         |name, rate: BitRate| format!("[link.{name}]\nrate = \"{} bit/s\"\n", rate.as_u64());
     table("forward", forward) + &table("return", back)
 }
 
-/// Makes `<name>.key`; returns the public key.
-fn keys(bentpipe: &Path, directory: &Path, name: &str) -> Result<String> {
+/// Public key of `<name>.key`, which is made if it is not there.
+pub(super) fn keys(bentpipe: &Path, directory: &Path, name: &str) -> Result<String> {
     let path = directory.join(format!("{name}.key"));
-    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
     let run = |command: &str, input: Stdio, output: Stdio| {
         let child = Command::new(bentpipe)
             .arg(command)
@@ -371,7 +342,11 @@ fn keys(bentpipe: &Path, directory: &Path, name: &str) -> Result<String> {
         );
         Ok(output.stdout)
     };
-    run("genkey", Stdio::null(), file.into())?;
+    if !path.exists() {
+        let file =
+            File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        run("genkey", Stdio::null(), file.into())?;
+    }
     let public = run("pubkey", File::open(&path)?.into(), Stdio::piped())?;
     Ok(String::from_utf8(public)?.trim().to_owned())
 }

@@ -19,12 +19,14 @@ mod ends;
 pub(crate) mod hystart;
 mod interception;
 mod ipsec;
+mod les;
 mod name;
 mod openvpn;
 mod packets;
 mod program;
 mod repairs;
 mod road;
+mod segments;
 mod split;
 mod vpn;
 pub(crate) mod wireguard;
@@ -42,9 +44,10 @@ pub(crate) use ahead::WEB_AUTHORITY;
 pub use available::{Available, kernel_bbr};
 use available::{first_line, kernel};
 pub(crate) use bentpipe::TRACES;
-pub use bentpipe::{CLIENT_SOCKET, Daemons, LesFlow, SERVER_PORT, Settings, Tuned};
+pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
 pub use ends::Between;
 use interception::Interception;
+pub use les::{Layers, LesFlow};
 pub(crate) use name::check_programs;
 pub use name::{Binary, UnknownContender};
 pub use program::Named;
@@ -82,6 +85,8 @@ enum Carrier {
     BesidePep,
     /// An operator's PEP at both ends, which is told the rates.
     Accelerator,
+    /// PEPs of an operator's at both ends that relay TCP in clear, segment by segment.
+    Segments,
     /// TCP split in clear.
     Split(split::Place),
     /// A VPN, and splitters inside or around it.
@@ -212,6 +217,7 @@ impl Contender {
             | Carrier::BentpipeTls(_)
             | Carrier::BentpipeSle
             | Carrier::BentpipePages(_)
+            | Carrier::Segments
             | Carrier::Accelerator => bentpipe()?,
             Carrier::BesidePep => format!("{0}, {0} plain", bentpipe()?),
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
@@ -253,7 +259,7 @@ impl Contender {
     pub fn carries_udp(&self) -> Result<(), String> {
         let past = || Err("it splits TCP; UDP passes it by".into());
         match &self.carrier {
-            Carrier::Split(_) | Carrier::Accelerator => past(),
+            Carrier::Split(_) | Carrier::Accelerator | Carrier::Segments => past(),
             Carrier::Program(program) if program.intercepts() => past(),
             Carrier::BentpipeSle | Carrier::Hosts(Vpn::Sle | Vpn::Les(_), _) => Err(
                 "it seals TCP; UDP goes through the tunnel beside, as that of `bentpipe`".into(),
@@ -340,6 +346,9 @@ impl Contender {
                 let settings = accelerator::settings(topology, local);
                 at_work.daemons = Some(Daemons::start(&available.bentpipe, topology, &settings)?);
             }
+            Carrier::Segments => {
+                at_work.processes = segments::start(&available.bentpipe, topology, false)?;
+            }
             Carrier::Split(place) => at_work.splitters = Some(splitters(*place)?),
             Carrier::Vpn(vpn, tuning, place) => {
                 if *place == Some(split::Place::Around) {
@@ -361,6 +370,9 @@ impl Contender {
                     }
                     Some(Pep::Split) => {
                         at_work.splitters = Some(splitters(split::Place::Distributed)?);
+                    }
+                    Some(Pep::Segments) => {
+                        at_work.processes = segments::start(&available.bentpipe, topology, true)?;
                     }
                     Some(Pep::Pepsal(program)) => {
                         (at_work.processes, at_work.interception) = program.start(topology)?;

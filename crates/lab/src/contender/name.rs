@@ -8,7 +8,7 @@ use std::str::FromStr;
 use bentpipe_config::{ConfigError, Source};
 
 use super::ahead::PagesAhead;
-use super::bentpipe::LesFlow;
+use super::les::{Layers, LesFlow};
 use super::openvpn::OpenVpnProtocol;
 use super::program::{KnownProgram, Named, Program};
 use super::split::Place;
@@ -38,6 +38,7 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
         ("trusted".to_owned(), pages(PagesAhead::Trusted)),
         ("bentpipe-pep-a".to_owned(), Carrier::BesidePep),
         ("accelerator".to_owned(), Carrier::Accelerator),
+        ("clear+pep".to_owned(), Carrier::Segments),
     ];
     all.extend(bentpipe);
     let over_tls = ["bbr3", "cubic", "cubic-no-hystart"]
@@ -64,10 +65,11 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
             }));
         }
     }
+    let les = |flow| Vpn::Les(Layers { flow, peps: false });
     let own = [
         ("sle", Vpn::Sle),
-        ("les", Vpn::Les(LesFlow::Short)),
-        ("les-paper", Vpn::Les(LesFlow::Paper)),
+        ("les", les(LesFlow::Short)),
+        ("les-paper", les(LesFlow::Paper)),
     ];
     let hosts = VPNS.into_iter().chain(own);
     all.extend(hosts.map(|(name, vpn)| (format!("{name}@hosts"), Carrier::Hosts(vpn, None))));
@@ -89,7 +91,7 @@ impl fmt::Display for UnknownContender {
         let tcp = Congestion::ALL.map(Congestion::name).join("`, `");
         write!(
             f,
-            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`, the first window of `plain` and `split`, as in `plain:iw=30`, and a VPN, SLE or LES of the hosts may have an operator's PEP under it: `+accelerator`, `+split` or `+pepsal`, as in `ipsec@hosts+accelerator`",
+            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`, the first window of `plain` and `split`, as in `plain:iw=30`, and a VPN, SLE or LES of the hosts may have an operator's PEP under it: `+accelerator`, `+split` or `+pepsal`, as in `ipsec@hosts+accelerator`, or LES PEPs that may read its headers, `+pep`",
             self.0,
             carriers.join("`, `")
         )
@@ -188,7 +190,8 @@ impl Contender {
             Some((name, tcp)) => (name, Some(tcp)),
             None => (text, None),
         };
-        let (name, pep) = match name.split_once('+') {
+        let whole = carriers().iter().any(|(known, _)| known == name);
+        let (name, pep) = match name.split_once('+').filter(|_| !whole) {
             Some((name, pep)) => (name, Some(self::pep(pep, programs).ok_or_else(unknown)?)),
             None => (name, None),
         };
@@ -201,6 +204,11 @@ impl Contender {
         let known = || carriers().into_iter().find(|(known, _)| known == name);
         let carrier = carrier.or_else(|| known().map(|(_, carrier)| carrier));
         let carrier = match (carrier, pep) {
+            (Some(Carrier::Hosts(Vpn::Les(les), None)), pep) => {
+                let peps = pep == Some(Pep::Segments);
+                Some(Carrier::Hosts(Vpn::Les(Layers { peps, ..les }), pep))
+            }
+            (_, Some(Pep::Segments)) => return Err(unknown()),
             (Some(Carrier::Hosts(vpn, None)), pep) => Some(Carrier::Hosts(vpn, pep)),
             (_, Some(_)) => return Err(unknown()),
             (carrier, None) => carrier,
@@ -234,6 +242,7 @@ fn pep(name: &str, programs: &BTreeMap<String, CheckedProgram>) -> Option<Pep> {
     match name {
         "accelerator" => Some(Pep::Accelerator),
         "split" => Some(Pep::Split),
+        "pep" => Some(Pep::Segments),
         "pepsal" => {
             let named = programs
                 .get(name)
@@ -283,7 +292,7 @@ mod tests {
             (udp.tunnel(), udp.idle_tunnels(), udp.on_lans()),
             (
                 Some(Tunnel::Ipsec),
-                [Some(Tunnel::Udp(4433)), None],
+                [Some(Tunnel::Udp(4433)), None, None],
                 Some(Tunnel::Ipsec.into())
             )
         );
@@ -291,7 +300,7 @@ mod tests {
             (tcp.tunnel(), tcp.idle_tunnels(), tcp.on_lans()),
             (
                 Some(Tunnel::Tcp(4433)),
-                [None; 2],
+                [None; 3],
                 Some(Tunnel::Tcp(1194).into())
             )
         );
@@ -302,7 +311,7 @@ mod tests {
             let [link, lans] = [sle.on_link(false), sle.on_lans()].map(Option::unwrap);
             (link.tunnel, link.idle, lans.tunnel, lans.idle)
         };
-        let (own, beside) = (Tunnel::Tcp(4434), [Some(Tunnel::Udp(4435)), None]);
+        let (own, beside) = (Tunnel::Tcp(4434), [Some(Tunnel::Udp(4435)), None, None]);
         for name in ["sle@hosts", "sle@hosts+pepsal"] {
             assert_eq!(sle(name), (own, beside, own, beside));
         }
@@ -324,11 +333,20 @@ mod tests {
             ),
             (
                 Some(Tunnel::Udp(4501)),
-                [Some(Tunnel::Udp(4433)), beside[0]],
+                [Some(Tunnel::Udp(4433)), beside[0], None],
                 beside
             )
         );
+        let layered = parsed("les@hosts+pep").unwrap();
+        let beside = [4501, 4435, 4502].map(|port| Some(Tunnel::Udp(port)));
+        assert_eq!(
+            (layered.tunnel(), layered.idle_tunnels()),
+            (Some(Tunnel::Udp(4433)), beside)
+        );
+        assert!(parsed("clear+pep/bbr").is_ok());
         for wrong in [
+            "clear",
+            "sle@hosts+pep",
             "plain+split",
             "les",
             "les-paper",

@@ -1,6 +1,7 @@
 //! Packets that a contender sends of its own, by which captures know them, and what may be in them or beside them.
 
-use super::{Carrier, Contender, SERVER_PORT, bentpipe, split};
+use super::vpn::Pep;
+use super::{Carrier, Contender, SERVER_PORT, bentpipe, segments, split};
 use crate::capture::{ExpectedPackets, Tunnel};
 
 impl Contender {
@@ -20,8 +21,12 @@ impl Contender {
     #[must_use]
     pub fn on_lans(&self) -> Option<ExpectedPackets> {
         match &self.carrier {
-            Carrier::Hosts(vpn, _) => Some(ExpectedPackets {
-                idle: [vpn.idle_tunnel(), None],
+            Carrier::Hosts(vpn, pep) => Some(ExpectedPackets {
+                idle: [
+                    vpn.idle_tunnel(),
+                    matches!(pep, Some(Pep::Segments)).then_some(Tunnel::Udp(segments::KEYS_PORT)),
+                    None,
+                ],
                 ..vpn.tunnel().into()
             }),
             _ => None,
@@ -31,7 +36,8 @@ impl Contender {
     /// Tunnel that crosses the satellite if it does its work; without, everything may.
     pub(super) fn tunnel(&self) -> Option<Tunnel> {
         match &self.carrier {
-            Carrier::Plain => None,
+            // SYNs cross as they are, and what is not relayed.
+            Carrier::Plain | Carrier::Segments => None,
             Carrier::Bentpipe(..)
             | Carrier::BentpipePages(_)
             | Carrier::BesidePep
@@ -40,6 +46,7 @@ impl Contender {
             Carrier::BentpipeSle => Some(Tunnel::Tcp(bentpipe::SLE_PORT)),
             Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
             Carrier::Split(_) => None,
+            Carrier::Hosts(_, Some(Pep::Segments)) => Some(Tunnel::Udp(SERVER_PORT)),
             Carrier::Hosts(vpn, Some(pep)) if vpn.is_tcp() => {
                 pep.tunnel().or_else(|| Some(vpn.tunnel()))
             }
@@ -50,12 +57,20 @@ impl Contender {
 
     /// Tunnels beside [`Self::tunnel`] that cross the satellite without the content of TCP: an operator's PEP under a VPN that it
     /// does not split, and bentpipe's where TCP is sealed beside it.
-    pub(super) fn idle_tunnels(&self) -> [Option<Tunnel>; 2] {
+    pub(super) fn idle_tunnels(&self) -> [Option<Tunnel>; 3] {
         match &self.carrier {
-            Carrier::BentpipeSle => [Some(Tunnel::Udp(SERVER_PORT)), None],
-            Carrier::Hosts(vpn, Some(pep)) if !vpn.is_tcp() => [pep.tunnel(), vpn.idle_tunnel()],
-            Carrier::Hosts(vpn, _) => [vpn.idle_tunnel(), None],
-            _ => [None; 2],
+            Carrier::BentpipeSle => [Some(Tunnel::Udp(SERVER_PORT)), None, None],
+            // SYNs, and what is not relayed; the ends' own tunnel; keys of headers.
+            Carrier::Hosts(vpn, Some(Pep::Segments)) => [
+                Some(vpn.tunnel()),
+                vpn.idle_tunnel(),
+                Some(Tunnel::Udp(segments::KEYS_PORT)),
+            ],
+            Carrier::Hosts(vpn, Some(pep)) if !vpn.is_tcp() => {
+                [pep.tunnel(), vpn.idle_tunnel(), None]
+            }
+            Carrier::Hosts(vpn, _) => [vpn.idle_tunnel(), None, None],
+            _ => [None; 3],
         }
     }
 

@@ -38,6 +38,7 @@ impl Road {
             | Carrier::BentpipeSle
             | Carrier::BentpipePages(_)
             | Carrier::BesidePep
+            | Carrier::Segments
             | Carrier::Accelerator => (BOTH, SATELLITE),
             Carrier::Split(place) => (split(*place), NOWHERE),
             Carrier::Vpn(_, _, place) => (place.map_or(NONE, split), SATELLITE),
@@ -78,6 +79,7 @@ fn split(place: Place) -> [bool; 2] {
 fn under(vpn: Vpn, pep: Option<&Pep>) -> [bool; 2] {
     match pep {
         Some(Pep::Accelerator | Pep::Split) if vpn.is_tcp() => BOTH,
+        Some(Pep::Segments) => BOTH,
         Some(Pep::Pepsal(_)) if vpn.is_tcp() => TERMINAL,
         _ => NONE,
     }
@@ -97,6 +99,8 @@ mod tests {
             ("bentpipe", "●────────●════════●────────●"),
             ("ipsec@hosts+accelerator", "●════════┼════════┼════════●"),
             ("sle@hosts+accelerator", "●════════●════════●════════●"),
+            ("les@hosts+pep", "●════════●════════●════════●"),
+            ("clear+pep", "●────────●════════●────────●"),
             ("pepsal", "●────────●────────┼────────●"),
         ] {
             let contender: Contender = name.parse().unwrap();

@@ -3,8 +3,9 @@
 use anyhow::Result;
 use bentpipe_emulator::topology::{Process, Topology};
 
-use super::bentpipe::{Daemons, HOSTS_PORT, LES_PORT, LesFlow, SLE_PORT, Settings};
+use super::bentpipe::{Daemons, HOSTS_PORT, SLE_PORT, Settings};
 use super::ends::Between;
+use super::les::{LES_PORT, Layers};
 use super::openvpn::OpenVpnProtocol;
 use super::program::Program;
 use super::{Available, SERVER_PORT, Tuning, first_line, ipsec, openvpn, split, wireguard};
@@ -19,7 +20,7 @@ pub(super) enum Vpn {
     /// bentpipe with `[sle]`: not a VPN, but it runs between hosts as VPNs do.
     Sle,
     /// bentpipe with `[les]`: packets of TCP in two zones, which run between hosts as those of VPNs do.
-    Les(LesFlow),
+    Les(Layers),
 }
 
 /// An operator's PEP between terminal and gateway, under a VPN of the hosts.
@@ -28,6 +29,8 @@ pub(super) enum Pep {
     Accelerator,
     Split,
     Pepsal(Program),
+    /// PEPs to which LES hands the key of its headers.
+    Segments,
 }
 
 impl Vpn {
@@ -82,7 +85,7 @@ impl Vpn {
             Self::Openvpn(protocol) => openvpn::start(protocol, tuning, topology, between),
             Self::Ipsec => ipsec::start(&available.ipsec, tuning, topology, between),
             Self::Sle => start_bentpipe(available, topology, between, None),
-            Self::Les(flow) => start_bentpipe(available, topology, between, Some(flow)),
+            Self::Les(layers) => start_bentpipe(available, topology, between, Some(layers)),
         }
     }
 }
@@ -92,7 +95,7 @@ fn start_bentpipe(
     available: &Available,
     topology: &Topology,
     between: Between,
-    les: Option<LesFlow>,
+    les: Option<Layers>,
 ) -> Result<Vec<Process>> {
     let settings = Settings {
         sle: les.is_none(),
@@ -107,7 +110,7 @@ impl Pep {
     /// Traffic of it that crosses the satellite; `None` where it sends the hosts' TCP on as it is.
     pub(super) fn tunnel(&self) -> Option<Tunnel> {
         match self {
-            Self::Accelerator => Some(Tunnel::Udp(SERVER_PORT)),
+            Self::Accelerator | Self::Segments => Some(Tunnel::Udp(SERVER_PORT)),
             Self::Split => Some(Tunnel::Tcp(split::PORT)),
             Self::Pepsal(program) => program.tunnel(),
         }
@@ -115,7 +118,9 @@ impl Pep {
 
     pub(super) fn version(&self, available: &Available) -> Result<String, String> {
         match self {
-            Self::Accelerator | Self::Split => first_line(&available.bentpipe, &["--version"]),
+            Self::Accelerator | Self::Split | Self::Segments => {
+                first_line(&available.bentpipe, &["--version"])
+            }
             Self::Pepsal(program) => program.version(),
         }
     }

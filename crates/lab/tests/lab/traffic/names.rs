@@ -14,7 +14,7 @@ use super::world::{PATIENCE, World, world};
 /// All that may cross while a page is loaded.
 const EXPECTED: ExpectedPackets = ExpectedPackets {
     tunnel: Tunnel::Tcp(HTTPS_PORT),
-    idle: [None; 2],
+    idle: [None; 3],
     names_beside: true,
 };
 

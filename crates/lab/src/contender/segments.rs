@@ -1,0 +1,133 @@
+//! An operator's PEPs at terminal and gateway, which relay TCP segment by segment: in clear, and of LES if its hosts hand them the
+//! key of the headers.
+//!
+//! ```text
+//!  user ─ segments ─ PEP ══ link: tunnel, a stream per flow ══ PEP ─ segments ─ web
+//!    └─────────────────── SYNs, and what is not relayed ───────────────────┘
+//! ```
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use anyhow::Result;
+use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE, Process, TERMINAL_LAN, Topology};
+use bentpipe_sys::netns::NetNs;
+
+use super::SERVER_PORT;
+use super::bentpipe::{CLIENT_OF_HOSTS, keys, run_daemon, sold, write};
+
+/// The UDP port at which a PEP takes keys of headers.
+pub(super) const KEYS_PORT: u16 = 4502;
+
+/// Place of a PEP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PepPlace {
+    Terminal,
+    Gateway,
+}
+
+impl PepPlace {
+    pub(super) const BOTH: [Self; 2] = [Self::Terminal, Self::Gateway];
+
+    /// Name of its files.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Terminal => "pep-terminal",
+            Self::Gateway => "pep-gateway",
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Terminal => Self::Gateway,
+            Self::Gateway => Self::Terminal,
+        }
+    }
+
+    fn namespace(self, topology: &Topology) -> &NetNs {
+        match self {
+            Self::Terminal => topology.terminal(),
+            Self::Gateway => topology.gateway(),
+        }
+    }
+
+    /// Interface towards its host.
+    fn lan(self) -> &'static str {
+        match self {
+            Self::Terminal => "lan0",
+            Self::Gateway => "wan0",
+        }
+    }
+
+    /// Address at which the user finds it.
+    fn address(self) -> Ipv4Addr {
+        match self {
+            Self::Terminal => TERMINAL_LAN,
+            Self::Gateway => GATEWAY_SAT,
+        }
+    }
+
+    /// Its public key.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(super) fn public_key(self, bentpipe: &Path, topology: &Topology) -> Result<String> {
+        keys(bentpipe, topology.directory(), self.name())
+    }
+
+    /// Table of the client of LES that hands it keys.
+    pub(super) fn table_of_client(self, public_key: &str) -> String {
+        let (name, address) = (self.name(), self.address());
+        format!(
+            "[[les.pep]]\nname = \"{name}\"\naddress = \"{address}:{KEYS_PORT}\"\npublic_key = \"{public_key}\"\n\n"
+        )
+    }
+
+    /// Its file. `les`: it relays packets of LES, of the hosts' client; else all TCP in clear.
+    fn file(self, bentpipe: &Path, topology: &Topology, les: bool) -> Result<String> {
+        let (name, lan) = (self.name(), self.lan());
+        let listen = format!("{GATEWAY_SAT}:{SERVER_PORT}");
+        let (own, peer) = match self {
+            Self::Gateway => (format!("listen = \"{listen}\"\n"), String::new()),
+            Self::Terminal => (String::new(), format!("address = \"{listen}\"\n")),
+        };
+        let public_key = self.other().public_key(bentpipe, topology)?;
+        let relayed = match les {
+            false => "[clear]\n".to_owned(),
+            true => {
+                let client = keys(bentpipe, topology.directory(), CLIENT_OF_HOSTS)?;
+                format!("[les]\nclients = [\"{client}\"]\nlisten = \":{KEYS_PORT}\"\n")
+            }
+        };
+        let rates = sold(topology.nominal_rates());
+        Ok(format!(
+            "private_key_file = \"{name}.key\"\nstatus_socket = \"{name}.sock\"\nstate_dir = \"{name}-state\"\n\
+             lan = [\"{lan}\"]\nwan = [\"{LINK_DEVICE}\"]\n{own}\n\
+             [peer]\n{peer}public_key = \"{public_key}\"\n\n{relayed}\n[link]\nprofile = \"geo\"\n{rates}"
+        ))
+    }
+}
+
+/// Starts both PEPs; the tunnel between them is up when this returns. `les`: they relay packets of LES; else all TCP in clear.
+///
+/// # Errors
+/// One did not come up; the text has what it wrote.
+pub(super) fn start(bentpipe: &Path, topology: &Topology, les: bool) -> Result<Vec<Process>> {
+    for pep in PepPlace::BOTH {
+        pep.public_key(bentpipe, topology)?;
+    }
+    for pep in PepPlace::BOTH {
+        write(topology, pep.name(), &pep.file(bentpipe, topology, les)?)?;
+    }
+    let run = |pep: PepPlace| {
+        run_daemon(
+            bentpipe,
+            topology,
+            pep.namespace(topology),
+            "pep",
+            pep.name(),
+        )
+    };
+    let (gateway, terminal) = (run(PepPlace::Gateway)?, run(PepPlace::Terminal)?);
+    Ok(vec![terminal, gateway])
+}
