@@ -49,9 +49,8 @@ fn examples(page: &str) -> impl Iterator<Item = &str> {
 fn configurations_in_the_documents_are_valid() {
     let directory = directory("examples");
     let key = |name: &str| generate(BENTPIPE, &directory.join(name)).expect("a key");
-    for name in ["client.key", "pep.key"] {
-        key(name);
-    }
+    key("client.key");
+    key("pep.key");
     let server = key("server.key");
     let terminals = [1, 2].map(|number| key(&format!("terminal-{number}.key")));
     token(&directory.join("page.token"));

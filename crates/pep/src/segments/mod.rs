@@ -296,7 +296,7 @@ impl Pep {
             MeetingPlace::Here(address) => Some(**address),
             MeetingPlace::There(_) => None,
         };
-        let passed = *self.intake.borrow().counts();
+        let passed = self.intake.borrow().counts();
         let side = PepSide {
             listen,
             session: self.link.report(),

@@ -154,7 +154,7 @@ fn files_of_peps_say_what_is_missing() {
     for (text, fault) in [
         (head.clone(), "nothing is relayed; add `[clear]`"),
         (
-            alone.clone() + "[clear]\n",
+            alone + "[clear]\n",
             "one PEP listens and the other connects; add `listen`",
         ),
         (
