@@ -63,6 +63,8 @@ pub mod capability {
     pub const TRUSTED: u64 = 1 << 7;
     /// IP packets beside the tunnel, in two zones under two keys (`PROTOCOL.md` §20).
     pub const LES: u64 = 1 << 8;
+    /// Pages over TLS whose objects come ahead and stay sealed (`PROTOCOL.md` §21).
+    pub const DSSL: u64 = 1 << 9;
 }
 
 /// A flow's name in control frames: given by who opens it, increasing within a tunnel, never used twice. Not the QUIC
