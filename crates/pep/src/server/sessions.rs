@@ -81,7 +81,7 @@ impl Sessions {
         Rc::new(Self {
             layered: shared.layered.as_ref().map(layered),
             sealed: shared.sealed.as_ref().map(sealed),
-            pages: ServedPages::new(flows.clone(), shared.trust.clone()),
+            pages: ServedPages::new(flows.clone(), shared.trust.clone(), shared.hub.clone()),
             flows,
             queries: Queries::new(shard.clone(), resolver, translations),
             rule: Rule {
