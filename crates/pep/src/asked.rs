@@ -7,20 +7,20 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 /// A connection on which a request has been sent.
-pub(crate) struct Asked<S> {
+pub(crate) struct AskedStream<S> {
     stream: S,
     unread: BytesMut,
     incoming: Incoming,
 }
 
-/// Next of a response.
-pub(crate) enum Next {
+/// NextPart of a response.
+pub(crate) enum NextPart {
     Part(Part),
     /// The connection has ended; true if the response is whole.
     Ended(bool),
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Asked<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AskedStream<S> {
     /// Sends a request on a connection.
     pub(crate) async fn send(mut stream: S, head: &[u8]) -> io::Result<Self> {
         stream.write_all(head).await?;
@@ -33,14 +33,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Asked<S> {
     }
 
     /// Waits for the next part of the response. Can be given up and asked again.
-    pub(crate) async fn next(&mut self) -> io::Result<Next> {
+    pub(crate) async fn next(&mut self) -> io::Result<NextPart> {
         loop {
             if let Some(part) = self.incoming.read(&mut self.unread) {
-                return Ok(Next::Part(part));
+                return Ok(NextPart::Part(part));
             }
             self.unread.reserve(MAX_DATA);
             if self.stream.read_buf(&mut self.unread).await? == 0 {
-                return Ok(Next::Ended(self.incoming.ends_here()));
+                return Ok(NextPart::Ended(self.incoming.ends_here()));
             }
         }
     }

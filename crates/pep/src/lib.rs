@@ -11,6 +11,7 @@
 
 mod asked;
 pub mod authority;
+mod certified;
 pub mod client;
 pub mod config;
 mod congestion_control;

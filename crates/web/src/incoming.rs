@@ -109,7 +109,13 @@ mod tests {
                         body.extend(payload);
                         continue;
                     }
-                    Part::End(closes) => if closes { 'c' } else { 'e' },
+                    Part::End(closes) => {
+                        if closes {
+                            'c'
+                        } else {
+                            'e'
+                        }
+                    }
                 };
                 kinds.push(kind);
             }
@@ -120,16 +126,32 @@ mod tests {
     #[test]
     fn parts_come_in_their_order_however_they_are_cut() {
         for (text, kinds, body) in [
-            ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", "he", "abc"),
-            ("HTTP/1.1 103 E\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", "ihe", "ab"),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+                "he",
+                "abc",
+            ),
+            (
+                "HTTP/1.1 103 E\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+                "ihe",
+                "ab",
+            ),
             ("HTTP/1.1 204 N\r\nConnection: close\r\n\r\n", "hc", ""),
             ("HTTP/1.1 200 OK\r\n\r\nabc", "h", "abc"),
-            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz", "h", "xyz"),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz",
+                "h",
+                "xyz",
+            ),
             ("no response\r\n", "", "no response\r\n"),
         ] {
             for size in [1, 5, 500] {
                 let found = parts(text.as_bytes(), size);
-                assert_eq!(found, (kinds.to_owned(), body.as_bytes().to_vec()), "{text}");
+                assert_eq!(
+                    found,
+                    (kinds.to_owned(), body.as_bytes().to_vec()),
+                    "{text}"
+                );
             }
         }
     }

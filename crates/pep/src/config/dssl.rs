@@ -61,7 +61,9 @@ pub(super) fn client(
         Some("`[dssl]` needs `origins`, such as `origins = [\"shop.example.com\"]`".to_owned())
     } else if origins.len() > MAX_NAMES {
         let count = origins.len();
-        Some(format!("`origins` lists {count} hosts; expected {MAX_NAMES} at most"))
+        Some(format!(
+            "`origins` lists {count} hosts; expected {MAX_NAMES} at most"
+        ))
     } else if let Some(pair) = twice {
         Some(format!("`origins` lists {} twice; remove one", pair[0]))
     } else {

@@ -13,8 +13,8 @@ use toml::Spanned;
 use super::ConfigError;
 use super::dssl::ClientDssl;
 use super::les::ClientLes;
-use super::trusted_name::TrustedName;
 use super::rule::{Action, Asked, Rule};
+use super::trusted_name::TrustedName;
 use super::value::{self, Http3, InterfaceName, OnFailure, OtherTraffic};
 use super::web::ClientWeb;
 

@@ -47,15 +47,15 @@ use serde::Deserialize;
 
 pub use bentpipe_config::{ConfigError, Place, Placed};
 pub use client::{ClientConfig, Direction, Link, MemoryCeilings, Server, WirePreference};
-pub use dssl::ClientDssl;
-pub use origin::OriginConfig;
 pub use destinations::{Destinations, Service};
 pub use dns::{ClientDns, RouterDns, ServerDns};
+pub use dssl::ClientDssl;
 pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
 pub use identity::Identity;
 pub use les::ClientLes;
 pub use metering::{AtCap, Metering, MonthDay, Period};
 pub use monitoring::Monitoring;
+pub use origin::OriginConfig;
 pub use page::{Page, PageToken};
 pub use plain::{PlainClient, PlainServer, PlainSource};
 pub use publish::{Permit, PortProtocol, Publish};

@@ -35,9 +35,9 @@ pub struct OriginConfig {
 }
 
 /// Address of a web server, as `upstream` has it.
-struct Upstream(SocketAddr);
+struct WrittenUpstream(SocketAddr);
 
-impl FromStr for Upstream {
+impl FromStr for WrittenUpstream {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -45,12 +45,14 @@ impl FromStr for Upstream {
         let address = rest.trim_end_matches('/').parse();
         address.map(Self).map_err(|_| {
             let shown = text.escape_debug();
-            format!("`upstream` is `{shown}`; expected an address such as \"http://127.0.0.1:8080\"")
+            format!(
+                "`upstream` is `{shown}`; expected an address such as \"http://127.0.0.1:8080\""
+            )
         })
     }
 }
 
-impl FromText for Upstream {
+impl FromText for WrittenUpstream {
     const EXPECTED: &'static str = "an address such as \"http://127.0.0.1:8080\"";
 
     fn from_text(text: &str) -> Result<Self, String> {
@@ -73,7 +75,7 @@ struct OriginTable {
     #[serde(deserialize_with = "listen")]
     listen: Spanned<Vec<SocketAddr>>,
     #[serde(deserialize_with = "value::text")]
-    upstream: Upstream,
+    upstream: WrittenUpstream,
     certificate: Spanned<PathBuf>,
     key: Spanned<PathBuf>,
     hubs: Vec<PublicKey>,
@@ -98,7 +100,8 @@ impl OriginConfig {
             return Err(source.error(&span, fault));
         }
         if table.clients.as_ref().is_some_and(Vec::is_empty) {
-            let fault = "`clients` is empty, and would keep out every terminal; remove it to let all in";
+            let fault =
+                "`clients` is empty, and would keep out every terminal; remove it to let all in";
             return Err(source.error(&span, fault));
         }
         let listen = Spanned::new(

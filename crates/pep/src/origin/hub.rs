@@ -17,10 +17,10 @@ use tokio::task::{JoinSet, spawn_local};
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
-use super::sessions::Session;
+use super::sessions::SealedSession;
 use super::upstream::{Upstream, connect};
 use super::{OriginServer, count};
-use crate::asked::Next;
+use crate::asked::NextPart;
 use crate::keys::PublicKey;
 
 /// Frames without contents that wait for a hub.
@@ -41,7 +41,7 @@ type HubTls = TlsStream<TcpStream>;
 struct HubLine {
     origin: Rc<OriginServer>,
     key: PublicKey,
-    sessions: RefCell<HashMap<SessionId, Option<Rc<Session>>>>,
+    sessions: RefCell<HashMap<SessionId, Option<Rc<SealedSession>>>>,
     words: mpsc::Sender<HubFrame>,
     chunks: mpsc::Sender<HubFrame>,
 }
@@ -163,7 +163,7 @@ impl HubLine {
 
     async fn sealed(
         &self,
-        session: &Session,
+        session: &SealedSession,
         (request, mut writer): (Request, ObjectWriter),
     ) -> Result<(), Unfit> {
         let _place = session.fetching.acquire().await.map_err(|_| Unfit)?;
@@ -179,7 +179,7 @@ impl HubLine {
         loop {
             let next = timeout(SILENCE, upstream.next()).await;
             match next.map_err(|_| Unfit)?.map_err(|_| Unfit)? {
-                Next::Part(Part::Body(bytes, _)) => {
+                NextPart::Part(Part::Body(bytes, _)) => {
                     size += bytes.len() as u64;
                     if size > MAX_OBJECT || !session.spend(bytes.len()) {
                         return Err(Unfit);
@@ -190,10 +190,10 @@ impl HubLine {
                         self.send(&mut writer, &chunk, false).await?;
                     }
                 }
-                Next::Part(Part::End(_)) | Next::Ended(true) => {
+                NextPart::Part(Part::End(_)) | NextPart::Ended(true) => {
                     return self.send(&mut writer, &held, true).await;
                 }
-                Next::Part(Part::Interim(_) | Part::Head(..)) | Next::Ended(false) => {
+                NextPart::Part(Part::Interim(_) | Part::Head(..)) | NextPart::Ended(false) => {
                     return Err(Unfit);
                 }
             }
@@ -211,8 +211,10 @@ async fn head(upstream: &mut Upstream) -> Result<Bytes, Unfit> {
     loop {
         let next = timeout(SILENCE, upstream.next()).await;
         match next.map_err(|_| Unfit)?.map_err(|_| Unfit)? {
-            Next::Part(Part::Interim(_)) => {}
-            Next::Part(Part::Head(response, head)) if response.is_storable() => return Ok(head),
+            NextPart::Part(Part::Interim(_)) => {}
+            NextPart::Part(Part::Head(response, head)) if response.is_storable() => {
+                return Ok(head);
+            }
             _ => return Err(Unfit),
         }
     }

@@ -39,7 +39,7 @@ use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
 use crate::stop::{self, StopSignal};
 use crate::throttle::Throttle;
-use sessions::Sessions;
+use sessions::SealedSessions;
 use tls::{Speaker, Speakers};
 
 /// Time that a connection has for its handshake, and a terminal for its first words.
@@ -57,9 +57,9 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// Time between lines about what the origin has done.
 const REPORT: Duration = Duration::from_secs(600);
 
-/// Counts since the origin started.
+/// OriginCounts since the origin started.
 #[derive(Debug, Default)]
-struct Counts {
+struct OriginCounts {
     terminals: Cell<u64>,
     hubs: Cell<u64>,
     ordinary: Cell<u64>,
@@ -80,10 +80,10 @@ fn count(counter: &Cell<u64>) {
 struct OriginServer {
     upstream: SocketAddr,
     speakers: Speakers,
-    sessions: Sessions,
+    sessions: SealedSessions,
     strangers: Semaphore,
     guests: Semaphore,
-    counts: Counts,
+    counts: OriginCounts,
     complaints: Throttle,
 }
 
@@ -102,10 +102,10 @@ async fn serve(config: &OriginConfig, speakers: Speakers) -> Result<(), RunError
     let origin = Rc::new(OriginServer {
         upstream: config.upstream,
         speakers,
-        sessions: Sessions::default(),
+        sessions: SealedSessions::default(),
         strangers: Semaphore::new(MAX_STRANGERS),
         guests: Semaphore::new(MAX_GUESTS),
-        counts: Counts::default(),
+        counts: OriginCounts::default(),
         complaints: Throttle::new(),
     });
     let mut tasks: Vec<JoinHandle<()>> = Vec::new();

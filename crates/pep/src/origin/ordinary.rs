@@ -28,6 +28,8 @@ pub(super) async fn relay(origin: &OriginServer, mut tls: TlsStream<TcpStream>, 
 pub(super) fn tell(origin: &OriginServer, error: &std::io::Error) {
     if origin.complaints.is_due(crate::process::now()) {
         let upstream = origin.upstream;
-        tracing::warn!("the web server http://{upstream} cannot be reached: {error}; start it, or correct `upstream`");
+        tracing::warn!(
+            "the web server http://{upstream} cannot be reached: {error}; start it, or correct `upstream`"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions of terminals that want objects, where hubs find them.
+//! SealedSessions of terminals that want objects, where hubs find them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -15,18 +15,18 @@ use crate::keys::PublicKey;
 /// Time for which a hub may be ahead of its terminal.
 const HOLD: Duration = Duration::from_secs(3);
 
-/// Sessions at one time; further ones have no objects.
+/// SealedSessions at one time; further ones have no objects.
 const MAX_SESSIONS: usize = 1024;
 
 /// Records of links that wait for a hub.
 const MAX_EARLY: usize = 64;
 
-/// Session of one terminal.
-pub(super) struct Session {
+/// SealedSession of one terminal.
+pub(super) struct SealedSession {
     machine: RefCell<OriginSession>,
     /// Requests for objects that were announced and that nobody has fetched.
     requests: RefCell<HashMap<ObjectId, Request>>,
-    hub: RefCell<Hub>,
+    hub: RefCell<SessionHub>,
     /// Places for fetches at one time.
     pub(super) fetching: Semaphore,
     /// Bytes that objects of the page may still have.
@@ -34,7 +34,7 @@ pub(super) struct Session {
 }
 
 /// Hub of a session.
-enum Hub {
+enum SessionHub {
     /// Nobody has asked for K2; these frames wait.
     Awaited(Vec<HubFrame>),
     Here(mpsc::Sender<HubFrame>),
@@ -42,12 +42,12 @@ enum Hub {
     Lost,
 }
 
-impl Session {
+impl SealedSession {
     fn new(machine: OriginSession) -> Self {
         Self {
             machine: RefCell::new(machine),
             requests: RefCell::default(),
-            hub: RefCell::new(Hub::Awaited(Vec::new())),
+            hub: RefCell::new(SessionHub::Awaited(Vec::new())),
             fetching: Semaphore::new(MAX_AT_ONCE),
             left: Cell::new(MAX_PAGE),
         }
@@ -68,13 +68,13 @@ impl Session {
             }
             _ => None,
         });
-        if matches!(*self.hub.borrow(), Hub::Lost) {
+        if matches!(*self.hub.borrow(), SessionHub::Lost) {
             return;
         }
         let frames = self.machine.borrow_mut().announce(page, targets);
-        let own = requests.into_iter().filter_map(|(index, request)| {
-            Some((ObjectId::new(page, index)?, request))
-        });
+        let own = requests
+            .into_iter()
+            .filter_map(|(index, request)| Some((ObjectId::new(page, index)?, request)));
         self.requests.borrow_mut().extend(own);
         for frame in frames.unwrap_or_default() {
             self.say(frame);
@@ -84,16 +84,16 @@ impl Session {
     fn say(&self, frame: HubFrame) {
         let mut hub = self.hub.borrow_mut();
         let said = match &mut *hub {
-            Hub::Awaited(early) => {
+            SessionHub::Awaited(early) => {
                 early.push(frame);
                 early.len() <= MAX_EARLY
             }
             // Links have to be complete: a hub that takes none loses the session.
-            Hub::Here(sender) => sender.try_send(frame).is_ok(),
-            Hub::Lost => return,
+            SessionHub::Here(sender) => sender.try_send(frame).is_ok(),
+            SessionHub::Lost => return,
         };
         if !said {
-            *hub = Hub::Lost;
+            *hub = SessionHub::Lost;
         }
     }
 
@@ -103,10 +103,10 @@ impl Session {
         let Ok(given) = given else {
             return false;
         };
-        let before = self.hub.replace(Hub::Here(sender.clone()));
+        let before = self.hub.replace(SessionHub::Here(sender.clone()));
         let early = match before {
-            Hub::Awaited(early) => early,
-            Hub::Here(_) | Hub::Lost => Vec::new(),
+            SessionHub::Awaited(early) => early,
+            SessionHub::Here(_) | SessionHub::Lost => Vec::new(),
         };
         self.say(given);
         early.into_iter().for_each(|frame| self.say(frame));
@@ -127,7 +127,7 @@ impl Session {
     }
 
     fn end(&self) {
-        if let Hub::Here(sender) = self.hub.replace(Hub::Lost) {
+        if let SessionHub::Here(sender) = self.hub.replace(SessionHub::Lost) {
             let id = self.machine.borrow().id();
             // A hub that takes nothing will see the end of its terminal's stream.
             let _ = sender.try_send(HubFrame::Refused(id, None));
@@ -135,18 +135,18 @@ impl Session {
     }
 }
 
-/// Sessions that there are.
+/// SealedSessions that there are.
 #[derive(Default)]
-pub(super) struct Sessions {
-    known: RefCell<HashMap<SessionId, Rc<Session>>>,
+pub(super) struct SealedSessions {
+    known: RefCell<HashMap<SessionId, Rc<SealedSession>>>,
     changed: Notify,
 }
 
-/// Session that is known for as long as this lives.
+/// SealedSession that is known for as long as this lives.
 pub(super) struct Entered<'a> {
-    sessions: &'a Sessions,
+    sessions: &'a SealedSessions,
     id: SessionId,
-    pub(super) session: Rc<Session>,
+    pub(super) session: Rc<SealedSession>,
 }
 
 impl Drop for Entered<'_> {
@@ -156,11 +156,11 @@ impl Drop for Entered<'_> {
     }
 }
 
-impl Sessions {
+impl SealedSessions {
     /// Enters a session; `None`: there are too many.
     pub(super) fn enter(&self, machine: OriginSession) -> Option<Entered<'_>> {
         let id = machine.id();
-        let session = Rc::new(Session::new(machine));
+        let session = Rc::new(SealedSession::new(machine));
         let mut known = self.known.borrow_mut();
         if known.len() >= MAX_SESSIONS {
             return None;
@@ -174,13 +174,13 @@ impl Sessions {
         })
     }
 
-    /// Session that a hub asks for, once it is known, with K2 on its way; `None`: the hub gets nothing.
+    /// SealedSession that a hub asks for, once it is known, with K2 on its way; `None`: the hub gets nothing.
     pub(super) async fn attach(
         &self,
         id: SessionId,
         key: PublicKey,
         sender: &mpsc::Sender<HubFrame>,
-    ) -> Option<Rc<Session>> {
+    ) -> Option<Rc<SealedSession>> {
         let found = async {
             loop {
                 let changed = self.changed.notified();

@@ -11,17 +11,17 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
-use super::sessions::Session;
+use super::sessions::SealedSession;
 use super::upstream::{Upstream, connect};
 use super::{OriginServer, PATIENCE, ordinary};
-use crate::asked::Next;
+use crate::asked::NextPart;
 use crate::relay::over_tcp::OverTcp as _;
 
 /// One K1 connection.
-struct K1 {
+struct K1Server {
     tls: TlsStream<TcpStream>,
     unread: BytesMut,
-    session: Rc<Session>,
+    session: Rc<SealedSession>,
     /// Connection to the web server that waits for another request.
     web: Option<TcpStream>,
 }
@@ -57,7 +57,7 @@ pub(super) async fn serve(origin: &OriginServer, mut tls: TlsStream<TcpStream>) 
     let Some(entered) = entered else {
         return ordinary::relay(origin, tls, &[]).await;
     };
-    let mut k1 = K1 {
+    let mut k1 = K1Server {
         tls,
         unread: BytesMut::new(),
         session: entered.session.clone(),
@@ -83,7 +83,7 @@ fn machine(tls: &TlsStream<TcpStream>, hub: [u8; 32]) -> Result<Option<OriginSes
     Ok(host.map(|host| OriginSession::new(&secrets, hub, &host.to_ascii_lowercase())))
 }
 
-impl K1 {
+impl K1Server {
     /// Answers requests until the connection is over, or says something else than plain GETs, which is true.
     async fn requests(&mut self, origin: &OriginServer) -> io::Result<bool> {
         for page in 0..ObjectId::PAGES {
@@ -128,10 +128,14 @@ impl K1 {
     }
 
     /// Sends a request to the web server, and gives back what comes first.
-    async fn ask(&mut self, origin: &OriginServer, head: &[u8]) -> io::Result<(Upstream, Next)> {
+    async fn ask(
+        &mut self,
+        origin: &OriginServer,
+        head: &[u8],
+    ) -> io::Result<(Upstream, NextPart)> {
         if let Some(web) = self.web.take()
             && let Ok(mut upstream) = Upstream::send(web, head).await
-            && let Ok(next @ Next::Part(_)) = upstream.next().await
+            && let Ok(next @ NextPart::Part(_)) = upstream.next().await
         {
             return Ok((upstream, next));
         }
@@ -154,23 +158,25 @@ impl K1 {
         let mut ahead = None;
         loop {
             match next {
-                Next::Part(Part::Interim(bytes)) => self.write(&bytes).await?,
-                Next::Part(Part::Head(response, bytes)) => {
+                NextPart::Part(Part::Interim(bytes)) => self.write(&bytes).await?,
+                NextPart::Part(Part::Head(response, bytes)) => {
                     ahead = Ahead::of(request, &response);
                     self.write(&bytes).await?;
                 }
-                Next::Part(Part::Body(bytes, payload)) => {
+                NextPart::Part(Part::Body(bytes, payload)) => {
                     if let Some(ahead) = &mut ahead {
                         self.announce(page, ahead, &payload);
                     }
                     self.write(&bytes).await?;
                 }
-                Next::Part(Part::End(true)) | Next::Ended(true) => return Ok(Course::Close),
-                Next::Part(Part::End(false)) => {
+                NextPart::Part(Part::End(true)) | NextPart::Ended(true) => {
+                    return Ok(Course::Close);
+                }
+                NextPart::Part(Part::End(false)) => {
                     self.web = upstream.into_stream();
                     return Ok(Course::Open);
                 }
-                Next::Ended(false) => return Ok(Course::Reset),
+                NextPart::Ended(false) => return Ok(Course::Reset),
             }
             next = loop {
                 tokio::select! {

@@ -12,10 +12,11 @@ use rustls::server::{ClientHello, NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
 
+use crate::certified::CertifiedFiles;
 use crate::config::OriginConfig;
 use crate::keys::PublicKey;
 use crate::process::RunError;
-use crate::tls::{CertifiedFiles, key_exchange};
+use crate::tls::key_exchange;
 
 /// Peer of a connection.
 pub(super) enum Speaker {
@@ -97,8 +98,8 @@ fn tls(
     let builder = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
         .map_err(io::Error::other)?;
-    let builder =
-        builder.with_client_cert_verifier(keys.unwrap_or_else(WebPkiClientVerifier::no_client_auth));
+    let builder = builder
+        .with_client_cert_verifier(keys.unwrap_or_else(WebPkiClientVerifier::no_client_auth));
     let mut config = files.certify(builder)?;
     config.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
     // A resumed session would not ask for the key again.

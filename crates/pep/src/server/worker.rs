@@ -96,12 +96,7 @@ impl Worker {
             reset_key: self.reset_key.clone(),
             shard: Some(self.index),
             server: Some(self.setup.clone()),
-            hello: hello(
-                self.families,
-                max_flows,
-                &self.dialling.dns,
-                &self.shared,
-            ),
+            hello: hello(self.families, max_flows, &self.dialling.dns, &self.shared),
             memory,
             pool: self.shared.pool.clone(),
             wishes: Wishes {

@@ -18,7 +18,7 @@ use tokio_rustls::server::TlsStream;
 use super::browser::Browser;
 use super::hello::{Heard, HelloReader, MAX_HELLO};
 use super::multiplexed::{HTTP2, Multiplexed};
-use super::{PageRoad, Pages};
+use super::{PageRoad, Pages, dssl};
 use crate::process;
 use crate::relay::Outcome;
 
@@ -60,7 +60,7 @@ impl Pages {
         };
         let place = (destination, source);
         if self.dssl.as_ref().is_some_and(|it| it.lists(&name)) {
-            return self.meet_sealed(road, (config, name), socket, place, read.freeze()).await;
+            return dssl::meet(self, road, (config, name), (socket, read.freeze()), place).await;
         }
         let destination = place.0;
         if !road.carries_trusted().await {

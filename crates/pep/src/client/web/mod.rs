@@ -44,9 +44,9 @@ use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
 use crate::status;
 use crate::throttle::Throttle;
 pub(crate) use browser::{Browser, Parts};
-use browser::{Gone, Next};
-pub(crate) use meeting::Meeting;
+use browser::{Gone, Next, TrustedParts};
 use dssl::Dssl;
+pub(crate) use meeting::Meeting;
 use trusted::Trusted;
 
 /// TCP port of pages in clear.
@@ -189,9 +189,7 @@ impl Pages {
                             false => Closing::Open,
                         })
                 }
-                None if browser.is_sealed() => {
-                    self.fetch_sealed(road, browser, &request).await
-                }
+                None if browser.is_sealed() => dssl::fetch(self, road, browser, &request).await,
                 None if !self.are_carried(road, browser).await => {
                     browser.put_back(&request);
                     return Ending::Plain;
@@ -226,6 +224,24 @@ impl Pages {
     fn tell_lacking(&self, line: &str) {
         if !self.lacking_told.replace(true) {
             tracing::info!("{line}");
+        }
+    }
+
+    /// True if objects may be promised to `owner` of which no promise has come.
+    fn may_be_promised(&self, owner: &Owner) -> bool {
+        let dssl = self.dssl.as_ref();
+        dssl.is_some_and(|dssl| dssl.expects(owner))
+    }
+
+    /// Relays the rest of a browser's connection in TLS to its end.
+    pub(crate) async fn relay(
+        self: &Rc<Self>,
+        parts: TrustedParts,
+        road: &impl PageRoad,
+    ) -> Outcome {
+        match parts.sealed {
+            true => dssl::relay(self, parts, road).await,
+            false => parts.relay(road).await,
         }
     }
 
@@ -324,8 +340,7 @@ impl Pages {
             failed_total: figures.failed,
             trusted_total: self.met.get(),
             bytes_held: store.bytes(),
-            sealed_total: self.dssl.as_ref().map_or(0, |it| it.counts().0),
-            sealed_dropped_total: self.dssl.as_ref().map_or(0, |it| it.counts().1),
+            sealed: self.dssl.as_ref().map(Dssl::counts).unwrap_or_default(),
             // The rest is a server's.
             ..status::PagesAhead::default()
         }

@@ -10,9 +10,10 @@ use rustls::ServerConfig as TlsConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::NoServerSessionStorage;
 
+use crate::certified::{CertifiedFiles, unusable};
 use crate::config::TlsListening;
 use crate::process::RunError;
-use crate::tls::{CertifiedFiles, key_exchange, unusable};
+use crate::tls::key_exchange;
 
 /// TLS 1.3 with the certificate of `listening`.
 ///

@@ -21,16 +21,16 @@ use super::{PageClient, REQUEST, ServedPages};
 const MAX_HUBS: usize = 16;
 
 /// End of a session: nothing more of it comes.
-struct Over;
+struct HubOver;
 
-impl From<io::Error> for Over {
+impl From<io::Error> for HubOver {
     fn from(_: io::Error) -> Self {
         Self
     }
 }
 
 /// Terminal's stream.
-struct Stream {
+struct TerminalStream {
     frames: FrameReader,
     read: ReadHalf<DuplexStream>,
     write: WriteHalf<DuplexStream>,
@@ -50,15 +50,15 @@ pub(super) async fn serve(
         account.crowded += u64::from(!admitted);
         admitted
     });
-    let mut stream = Stream {
+    let mut stream = TerminalStream {
         frames,
         read,
         write,
     };
     if admitted {
-        let leave = Leave { pages, peer };
+        let leave = LeaveHub { pages, peer };
         let served = Box::pin(attend(pages, peer, (reached, name), session, &mut stream));
-        let Err(Over) = served.await;
+        let Err(HubOver) = served.await;
         drop(leave);
     }
     // A terminal that has gone is told nothing.
@@ -66,12 +66,12 @@ pub(super) async fn serve(
 }
 
 /// Counts a session out.
-struct Leave<'a> {
+struct LeaveHub<'a> {
     pages: &'a ServedPages,
     peer: &'a PageClient,
 }
 
-impl Drop for Leave<'_> {
+impl Drop for LeaveHub<'_> {
     fn drop(&mut self) {
         let leave = |account: &mut super::Account| account.hubs = account.hubs.saturating_sub(1);
         self.pages.account(self.peer.id, leave);
@@ -84,36 +84,42 @@ async fn attend(
     peer: &PageClient,
     (reached, name): (ReachedOrigin, ServerName<'static>),
     session: Option<SessionId>,
-    stream: &mut Stream,
-) -> Result<std::convert::Infallible, Over> {
+    stream: &mut TerminalStream,
+) -> Result<std::convert::Infallible, HubOver> {
     let (origin, session) = tokio::try_join!(connect(pages, peer, reached, name), async {
         match session {
             Some(session) => Ok(session),
-            None => timeout(REQUEST, stream.session()).await.map_err(|_| Over)?,
+            None => timeout(REQUEST, stream.session())
+                .await
+                .map_err(|_| HubOver)?,
         }
     })?;
     let (mut origin, mut hub) = (origin, HubSession::new(session));
     say(&mut origin, &[hub.request()]).await?;
-    pages.account(peer.id, |account| account.sealed += 1);
     let (mut reader, mut bytes) = (HubFrameReader::new(MAX_HUB_FRAME), vec![0; 16 * 1024]);
     loop {
         let read = tokio::select! {
             read = origin.read(&mut bytes) => read?,
             // The terminal has gone, or says what it may not.
-            _ = stream.read.read_u8() => return Err(Over),
+            _ = stream.read.read_u8() => return Err(HubOver),
         };
         if read == 0 {
-            return Err(Over);
+            return Err(HubOver);
         }
         reader.push(&bytes[..read]);
-        while let Some(frame) = reader.read().map_err(|_| Over)? {
+        while let Some(frame) = reader.read().map_err(|_| HubOver)? {
             match hub.on_frame(frame) {
-                Ok(HubNews::Refused) => return Err(Over),
-                Ok(news) => hand_on(&hub, news, stream, &mut origin).await?,
+                Ok(HubNews::Refused) => return Err(HubOver),
+                Ok(news) => {
+                    if matches!(news, HubNews::Ready(_)) {
+                        pages.account(peer.id, |account| account.sealed.sessions_total += 1);
+                    }
+                    hand_on(&hub, news, stream, &mut origin).await?;
+                }
                 Err(fault) => {
                     note_dropped(pages, peer, &fault);
                     if hub.is_over() {
-                        return Err(Over);
+                        return Err(HubOver);
                     }
                 }
             }
@@ -122,19 +128,22 @@ async fn attend(
 }
 
 fn note_dropped(pages: &ServedPages, peer: &PageClient, fault: &HubDropped) {
-    pages.account(peer.id, |account| account.sealed_dropped += 1);
+    pages.account(peer.id, |account| account.sealed.dropped_total += 1);
     if pages.complaints.is_due(crate::process::now()) {
         let name = &peer.client.name;
-        tracing::warn!(client = name, "what an origin of DSSL sent was dropped: {fault}");
+        tracing::warn!(
+            client = name,
+            "what an origin of DSSL sent was dropped: {fault}"
+        );
     }
 }
 
 async fn hand_on(
     hub: &HubSession,
     news: HubNews,
-    stream: &mut Stream,
+    stream: &mut TerminalStream,
     origin: &mut TlsStream<TcpStream>,
-) -> Result<(), Over> {
+) -> Result<(), HubOver> {
     match news {
         HubNews::Ready(proof) => {
             let proof = bytes::Bytes::copy_from_slice(&proof);
@@ -155,15 +164,21 @@ async fn hand_on(
             let id = id.get().into();
             stream.say(&Frame::Data { id, bytes }).await
         }
-        HubNews::Failed(id) => stream.say(&Frame::Failed { id: id.get().into() }).await,
-        HubNews::Refused => Err(Over),
+        HubNews::Failed(id) => {
+            stream
+                .say(&Frame::Failed {
+                    id: id.get().into(),
+                })
+                .await
+        }
+        HubNews::Refused => Err(HubOver),
     }
 }
 
 async fn say(
     origin: &mut TlsStream<TcpStream>,
     frames: &[bentpipe_sealed::dssl::HubFrame],
-) -> Result<(), Over> {
+) -> Result<(), HubOver> {
     let mut bytes = Vec::new();
     frames.iter().for_each(|frame| frame.encode(&mut bytes));
     origin.write_all(&bytes).await?;
@@ -176,18 +191,18 @@ async fn connect(
     peer: &PageClient,
     reached: ReachedOrigin,
     name: ServerName<'static>,
-) -> Result<TlsStream<TcpStream>, Over> {
-    let tls = pages.hub.as_ref().ok_or(Over)?;
+) -> Result<TlsStream<TcpStream>, HubOver> {
+    let tls = pages.hub.as_ref().ok_or(HubOver)?;
     let tcp = match reached {
         ReachedOrigin::Fresh(tcp, _) => tcp,
         ReachedOrigin::Waiting(origin) => {
             let to = origin.to;
             pages.origins.put(peer.id, origin);
-            pages.dialled_again(peer, to).await.ok_or(Over)?
+            pages.dialled_again(peer, to).await.ok_or(HubOver)?
         }
     };
     let shaking = tls.connect(name.clone(), tcp);
-    let shaken = timeout(HANDSHAKE, shaking).await.map_err(|_| Over)?;
+    let shaken = timeout(HANDSHAKE, shaking).await.map_err(|_| HubOver)?;
     let stream = shaken.inspect_err(|error| {
         let fault = error.get_ref().and_then(|it| it.downcast_ref());
         if let Some(fault) = fault {
@@ -196,26 +211,26 @@ async fn connect(
     })?;
     match stream.get_ref().1.alpn_protocol() {
         Some(ALPN_HUB) => Ok(stream),
-        _ => Err(Over),
+        _ => Err(HubOver),
     }
 }
 
-impl Stream {
-    async fn say(&mut self, frame: &Frame) -> Result<(), Over> {
+impl TerminalStream {
+    async fn say(&mut self, frame: &Frame) -> Result<(), HubOver> {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
         Ok(self.write.write_all(&bytes).await?)
     }
 
     /// Session that the terminal names.
-    async fn session(&mut self) -> Result<SessionId, Over> {
+    async fn session(&mut self) -> Result<SessionId, HubOver> {
         let mut bytes = [0; 256];
         loop {
             match self.frames.read() {
-                Ok(Some(Frame::Hub(session))) => return session_of(&session).ok_or(Over),
-                Ok(Some(_)) | Err(_) => return Err(Over),
+                Ok(Some(Frame::Hub(session))) => return session_of(&session).ok_or(HubOver),
+                Ok(Some(_)) | Err(_) => return Err(HubOver),
                 Ok(None) => match self.read.read(&mut bytes).await? {
-                    0 => return Err(Over),
+                    0 => return Err(HubOver),
                     read => self.frames.push(&bytes[..read]),
                 },
             }

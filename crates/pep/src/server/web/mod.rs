@@ -67,8 +67,7 @@ struct Account {
     /// Sessions of DSSL that are open.
     hubs: usize,
     /// Sessions of DSSL whose K2 was asked for, and what was dropped of them.
-    sealed: u64,
-    sealed_dropped: u64,
+    sealed: status::SealedPages,
 }
 
 /// Client of a stream.
@@ -84,6 +83,8 @@ pub(super) struct ServedPages {
     origins: Origins,
     /// TLS with origins, where that is spoken for clients.
     tls: Option<TlsConnector>,
+    /// Pages in clear are fetched for clients.
+    clear: bool,
     /// TLS with origins of DSSL, where this server is a hub.
     hub: Option<TlsConnector>,
     /// Lines about origins that are not believed.
@@ -97,10 +98,10 @@ pub(super) struct ServedPages {
 type ObjectsOrigin = (ConnectionId, SocketAddr, TlsName);
 
 impl ServedPages {
-    /// Pages of clients whose rights `rights` judges; over TLS as well, with origins that `trust` believes, and sealed ones of
+    /// Pages of clients whose rights `rights` judges; in `clear` or not, over TLS as well, with origins that `trust` believes, and sealed ones of
     /// origins that `hub` does.
     pub(super) fn new(
-        rights: Rc<FlowRights>,
+        (rights, clear): (Rc<FlowRights>, bool),
         trust: Option<Arc<rustls::ClientConfig>>,
         hub: Option<Arc<rustls::ClientConfig>>,
     ) -> Rc<Self> {
@@ -108,6 +109,7 @@ impl ServedPages {
             rights,
             origins: Origins::default(),
             tls: trust.map(TlsConnector::from),
+            clear,
             hub: hub.map(TlsConnector::from),
             complaints: Throttle::new(),
             accounts: RefCell::default(),
@@ -149,8 +151,7 @@ impl ServedPages {
             failed_total: account.failed.all(),
             failed_causes: account.failed,
             refused_total: account.refused,
-            sealed_total: account.sealed,
-            sealed_dropped_total: account.sealed_dropped,
+            sealed: account.sealed,
             ..status::PagesAhead::default()
         }
     }
@@ -229,7 +230,7 @@ async fn reach(
 /// Reads the first frames of a stream, and answers them by `origin`.
 async fn work(pages: Rc<ServedPages>, peer: PageClient, origin: ReachedOrigin, pipe: DuplexStream) {
     let (mut read, write) = tokio::io::split(pipe);
-    let opening = timeout(REQUEST, read_opening(&mut read, (pages.tls.is_some(), pages.hub.is_some()))).await;
+    let opening = timeout(REQUEST, read_opening(&mut read, &pages)).await;
     match opening {
         Ok(Some((name, Opening::Get(request)))) => {
             answer(pages, peer, (origin, name), request, (read, write)).await;
@@ -311,9 +312,10 @@ enum Opening {
 /// this server is a `hub`.
 async fn read_opening(
     read: &mut ReadHalf<DuplexStream>,
-    (secure, hub): (bool, bool),
+    pages: &ServedPages,
 ) -> Option<(TlsName, Opening)> {
     let (mut frames, mut bytes) = (FrameReader::default(), [0; 4096]);
+    let (clear, secure, hub) = (pages.clear, pages.tls.is_some(), pages.hub.is_some());
     let mut name = None;
     loop {
         match frames.read() {
@@ -330,7 +332,7 @@ async fn read_opening(
             Ok(Some(Frame::Relay)) if secure && name.is_some() => {
                 return Some((name, Opening::Relay(frames)));
             }
-            Ok(Some(Frame::Request(head))) if secure || name.is_none() => {
+            Ok(Some(Frame::Request(head))) if if name.is_some() { secure } else { clear } => {
                 let request = fit_request(&head, name.as_ref())?;
                 return Some((name, Opening::Get(request)));
             }

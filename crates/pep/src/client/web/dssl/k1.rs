@@ -20,7 +20,7 @@ use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::client::TlsStream;
 
-use super::line::Line;
+use super::line::ObjectLine;
 use super::{Dssl, HANDSHAKE, PageRoad, Pages};
 use crate::process;
 use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
@@ -70,7 +70,7 @@ impl fmt::Display for NoK1 {
 /// A K1 connection, and its line to the hub.
 pub(super) struct K1 {
     tls: Option<K1Tls>,
-    line: Option<(Rc<Line>, mpsc::UnboundedSender<Frame>)>,
+    line: Option<(Rc<ObjectLine>, mpsc::UnboundedSender<Frame>)>,
     requests: u32,
 }
 
@@ -86,7 +86,7 @@ impl K1 {
     }
 
     /// Line by which objects come, if the connection has one.
-    pub(super) fn line(&self) -> Option<&Rc<Line>> {
+    pub(super) fn line(&self) -> Option<&Rc<ObjectLine>> {
         self.line.as_ref().map(|(line, _)| line)
     }
 
@@ -105,7 +105,9 @@ impl K1 {
 
     /// The connection, for one request.
     pub(super) fn take_tls(&mut self) -> io::Result<K1Tls> {
-        self.tls.take().ok_or_else(|| io::ErrorKind::NotConnected.into())
+        self.tls
+            .take()
+            .ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// The connection may be used again.
@@ -127,80 +129,78 @@ fn named(session: SessionId) -> Frame {
 
 /// What the handshakes have brought so far.
 #[derive(Default)]
-struct Opened {
+struct OpenedK1 {
     tls: Option<K1Tls>,
     stream: Option<DuplexStream>,
     requesting: bool,
 }
 
-impl Pages {
-    /// Connects to the origin `name` at `place`, for a page with `objects` or for anything else.
-    pub(super) async fn connect(
-        self: &Rc<Self>,
-        road: &impl PageRoad,
-        place: &(Destination, Option<SocketAddr>),
-        name: &str,
-        objects: bool,
-    ) -> Result<K1, NoK1> {
-        let dssl = self.dssl.as_ref().ok_or(NoK1::Absent)?;
-        let hub = if objects { road.hub() } else { None };
-        let Some(hub) = hub else {
-            let known = dssl.recall(&place.0, name) == Some(true);
-            if objects && !known {
-                return Err(NoK1::NoHub);
-            }
-            let tls = dssl.open_k1(road, place, name, None).await?;
-            return Ok(K1 {
-                tls: Some(tls),
-                line: None,
-                requests: 0,
-            });
-        };
-        let mut terminal = Terminal::new(dssl.mode, name);
-        let (to_hub, words) = mpsc::unbounded_channel();
-        let mut steps = VecDeque::from(terminal.begin());
-        let mut opened = Opened::default();
-        while let Some(step) = steps.pop_front() {
-            let next = match step {
-                TerminalStep::OpenStream(at_once) => {
-                    opened.stream = dssl.open_stream(road, place, name, at_once).await;
-                    let now = process::now();
-                    match opened.stream {
-                        Some(_) => terminal.on_stream(now),
-                        None => terminal.on_hub_lost(now),
-                    }
-                }
-                TerminalStep::OpenK1 => {
-                    let tls = dssl.open_k1(road, place, name, Some(hub)).await?;
-                    let secrets = secrets(&tls, &hub).map_err(NoK1::Tls)?;
-                    opened.tls = Some(tls);
-                    terminal.on_k1(process::now(), secrets)
-                }
-                TerminalStep::NameSession(session) => {
-                    let _ = to_hub.send(named(session));
-                    Vec::new()
-                }
-                TerminalStep::Request => {
-                    opened.requesting = true;
-                    Vec::new()
-                }
-            };
-            steps.extend(next);
+/// Connects to the origin `name` at `place`, for a page with `objects` or for anything else.
+pub(super) async fn connect(
+    pages: &Rc<Pages>,
+    road: &impl PageRoad,
+    place: &(Destination, Option<SocketAddr>),
+    name: &str,
+    objects: bool,
+) -> Result<K1, NoK1> {
+    let dssl = pages.dssl.as_ref().ok_or(NoK1::Absent)?;
+    let hub = if objects { road.hub() } else { None };
+    let Some(hub) = hub else {
+        let known = dssl.recall(&place.0, name) == Some(true);
+        if objects && !known {
+            return Err(NoK1::NoHub);
         }
-        dssl.sessions.set(dssl.sessions.get() + 1);
-        let line = Line::new(terminal);
-        if let Some(stream) = opened.stream {
-            spawn_local(line.clone().attend(self.clone(), stream, words));
-        }
-        if !opened.requesting {
-            line.until_requests().await;
-        }
-        Ok(K1 {
-            tls: opened.tls,
-            line: Some((line, to_hub)),
+        let tls = dssl.open_k1(road, place, name, None).await?;
+        return Ok(K1 {
+            tls: Some(tls),
+            line: None,
             requests: 0,
-        })
+        });
+    };
+    let mut terminal = Terminal::new(dssl.mode, name);
+    let (to_hub, words) = mpsc::unbounded_channel();
+    let mut steps = VecDeque::from(terminal.begin());
+    let mut opened = OpenedK1::default();
+    while let Some(step) = steps.pop_front() {
+        let next = match step {
+            TerminalStep::OpenStream(at_once) => {
+                opened.stream = dssl.open_stream(road, place, name, at_once).await;
+                let now = process::now();
+                match opened.stream {
+                    Some(_) => terminal.on_stream(now),
+                    None => terminal.on_hub_lost(now),
+                }
+            }
+            TerminalStep::OpenK1 => {
+                let tls = dssl.open_k1(road, place, name, Some(hub)).await?;
+                let secrets = secrets(&tls, &hub).map_err(NoK1::Tls)?;
+                opened.tls = Some(tls);
+                terminal.on_k1(process::now(), secrets)
+            }
+            TerminalStep::NameSession(session) => {
+                let _ = to_hub.send(named(session));
+                Vec::new()
+            }
+            TerminalStep::Request => {
+                opened.requesting = true;
+                Vec::new()
+            }
+        };
+        steps.extend(next);
     }
+    dssl.sessions.set(dssl.sessions.get() + 1);
+    let line = ObjectLine::new(terminal);
+    if let Some(stream) = opened.stream {
+        spawn_local(line.clone().attend(pages.clone(), stream, words));
+    }
+    if !opened.requesting {
+        line.until_requests().await;
+    }
+    Ok(K1 {
+        tls: opened.tls,
+        line: Some((line, to_hub)),
+        requests: 0,
+    })
 }
 
 impl Dssl {
@@ -253,7 +253,8 @@ impl Dssl {
             tls.write_all(&hello).await?;
             tls.flush().await
         };
-        said.await.map_err(|_| NoK1::Unreached(Outcome::PeerReset))?;
+        said.await
+            .map_err(|_| NoK1::Unreached(Outcome::PeerReset))?;
         self.remember(destination, name, true);
         Ok(tls)
     }
@@ -275,7 +276,7 @@ fn secrets(tls: &K1Tls, hub: &[u8; 32]) -> io::Result<Secrets> {
     exported.map_err(io::Error::other)
 }
 
-impl Line {
+impl ObjectLine {
     /// Waits until requests may go.
     pub(super) async fn until_requests(&self) {
         loop {

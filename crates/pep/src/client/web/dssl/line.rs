@@ -14,7 +14,7 @@ use super::Pages;
 use crate::process;
 
 /// Hub's part of one session, as the client sees it.
-pub(super) struct Line {
+pub(super) struct ObjectLine {
     terminal: RefCell<Terminal>,
     /// Page that objects are promised for, by the number of its request.
     page: Cell<Option<(u32, PageId)>>,
@@ -26,9 +26,9 @@ pub(super) struct Line {
 }
 
 /// The hub is not to be heard any more.
-struct Over;
+struct LineOver;
 
-impl Line {
+impl ObjectLine {
     pub(super) fn new(terminal: Terminal) -> Rc<Self> {
         Rc::new(Self {
             terminal: RefCell::new(terminal),
@@ -119,7 +119,7 @@ impl Line {
             loop {
                 match frames.read() {
                     Ok(Some(frame)) => {
-                        if let Err(Over) = self.hear(&pages, frame) {
+                        if let Err(LineOver) = self.hear(&pages, frame) {
                             break 'line;
                         }
                     }
@@ -136,47 +136,44 @@ impl Line {
         self.obey(&steps);
     }
 
-    fn hear(&self, pages: &Pages, frame: Frame) -> Result<(), Over> {
+    fn hear(&self, pages: &Pages, frame: Frame) -> Result<(), LineOver> {
         let number = |id: u64| u32::try_from(id).ok().and_then(ObjectId::from_number);
         match frame {
             Frame::Ready(proof) => {
-                let (steps, proved) = self
-                    .terminal
-                    .borrow_mut()
-                    .on_proof(process::now(), &proof);
+                let (steps, proved) = self.terminal.borrow_mut().on_proof(process::now(), &proof);
                 self.obey(&steps);
                 if !proved {
                     drop_noted(pages, "has not proved its key");
                 }
-                proved.then_some(()).ok_or(Over)
+                proved.then_some(()).ok_or(LineOver)
             }
             Frame::Promise { id, target } => {
-                let id = number(id).ok_or(Over)?;
-                let target = std::str::from_utf8(&target).map_err(|_| Over)?;
+                let id = number(id).ok_or(LineOver)?;
+                let target = std::str::from_utf8(&target).map_err(|_| LineOver)?;
                 self.promise(pages, id, target)
             }
             Frame::Data { id, bytes } => {
-                let id = number(id).ok_or(Over)?;
-                let (chunk, sealed) = bytes.split_first_chunk::<4>().ok_or(Over)?;
+                let id = number(id).ok_or(LineOver)?;
+                let (chunk, sealed) = bytes.split_first_chunk::<4>().ok_or(LineOver)?;
                 let chunk = Chunk::from_number(u32::from_be_bytes(*chunk));
                 self.object(pages, id, chunk, sealed);
                 Ok(())
             }
-            Frame::Failed { id: PAGE } => Err(Over),
+            Frame::Failed { id: PAGE } => Err(LineOver),
             Frame::Failed { id } => {
-                let id = number(id).ok_or(Over)?;
+                let id = number(id).ok_or(LineOver)?;
                 self.terminal.borrow_mut().on_failed(id);
                 self.keep(pages, id, Frame::Failed { id: id.index() });
                 Ok(())
             }
-            _ => Err(Over),
+            _ => Err(LineOver),
         }
     }
 
-    fn promise(&self, pages: &Pages, id: ObjectId, target: &str) -> Result<(), Over> {
+    fn promise(&self, pages: &Pages, id: ObjectId, target: &str) -> Result<(), LineOver> {
         if !self.terminal.borrow_mut().on_promise(id, target) {
             drop_noted(pages, "promises what it may not");
-            return Err(Over);
+            return Err(LineOver);
         }
         let promised = Frame::Promise {
             id: id.index(),
@@ -196,7 +193,10 @@ impl Line {
             // What was dropped already, or is of a page before.
             Err(ObjectFault::Unexpected(_)) => return,
             Err(fault) => {
-                drop_noted(pages, &format!("has brought what the origin has not sealed ({fault})"));
+                drop_noted(
+                    pages,
+                    &format!("has brought what the origin has not sealed ({fault})"),
+                );
                 self.keep(pages, id, Frame::Failed { id: index });
                 return;
             }

@@ -5,7 +5,7 @@ use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use super::k1::K1;
-use super::line::Line;
+use super::line::ObjectLine;
 use crate::client::web::Owner;
 use crate::process;
 
@@ -15,7 +15,7 @@ const IDLE: Duration = Duration::from_secs(30);
 /// Connections that wait, of all browsers.
 const MAX_IDLE: usize = 64;
 
-struct Waiting {
+struct WaitingK1 {
     owner: Owner,
     name: String,
     since: Instant,
@@ -24,19 +24,19 @@ struct Waiting {
 
 /// Connections that wait, the longest first, and lines of those that are at work.
 #[derive(Default)]
-pub(super) struct Pool {
-    waiting: RefCell<Vec<Waiting>>,
-    lines: RefCell<Vec<(Owner, Weak<Line>)>>,
+pub(super) struct K1Pool {
+    waiting: RefCell<Vec<WaitingK1>>,
+    lines: RefCell<Vec<(Owner, Weak<ObjectLine>)>>,
 }
 
-impl Pool {
+impl K1Pool {
     /// One to the origin `name` that `owner` may use; for a page one by which objects come.
     pub(super) fn take(&self, owner: &Owner, name: &str, page: bool) -> Option<K1> {
         self.sweep();
         let mut waiting = self.waiting.borrow_mut();
-        let fits = |one: &Waiting| one.owner == *owner && one.name == name;
-        let alive = |one: &Waiting| one.k1.line().is_some_and(|line| line.is_alive());
-        let best = |one: &Waiting| fits(one) && alive(one) == page;
+        let fits = |one: &WaitingK1| one.owner == *owner && one.name == name;
+        let alive = |one: &WaitingK1| one.k1.line().is_some_and(|line| line.is_alive());
+        let best = |one: &WaitingK1| fits(one) && alive(one) == page;
         let found = waiting.iter().rposition(best);
         let found = found.or_else(|| waiting.iter().rposition(|one| fits(one) && !page))?;
         Some(waiting.remove(found).k1)
@@ -49,7 +49,7 @@ impl Pool {
         if waiting.len() >= MAX_IDLE {
             waiting.remove(0);
         }
-        waiting.push(Waiting {
+        waiting.push(WaitingK1 {
             owner,
             name: name.to_owned(),
             since: process::now(),
@@ -58,7 +58,7 @@ impl Pool {
     }
 
     /// Remembers by which line objects of `owner` come.
-    pub(super) fn note(&self, owner: &Owner, line: Option<&Rc<Line>>) {
+    pub(super) fn note(&self, owner: &Owner, line: Option<&Rc<ObjectLine>>) {
         let mut lines = self.lines.borrow_mut();
         lines.retain(|(_, line)| line.strong_count() > 0);
         if let Some(line) = line {
@@ -79,7 +79,7 @@ impl Pool {
     /// Ends those that have waited long enough.
     pub(super) fn sweep(&self) {
         let now = process::now();
-        let stays = |one: &mut Waiting| now.saturating_duration_since(one.since) < IDLE;
+        let stays = |one: &mut WaitingK1| now.saturating_duration_since(one.since) < IDLE;
         self.waiting.borrow_mut().retain_mut(stays);
     }
 }
