@@ -45,6 +45,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         },
         #[cfg(target_os = "linux")]
         Command::Pep(options) => command::daemon::pep(&options),
+        Command::Origin(options) => command::daemon::origin(&options),
         Command::Check(options) => command::check::run(&options),
         // An unhealthy daemon is an answer, not a failure.
         Command::Status(options) => return command::status::run(&options),

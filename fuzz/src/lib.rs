@@ -10,6 +10,7 @@
 
 mod dns;
 pub mod driver;
+mod dssl;
 mod fec;
 mod les;
 mod les_sa;
@@ -163,6 +164,11 @@ pub const TARGETS: &[Target] = &[
         name: "les_packet",
         run: les::packet,
         seeds: les::packet_seeds,
+    },
+    Target {
+        name: "dssl_frames",
+        run: dssl::frames,
+        seeds: dssl::frame_seeds,
     },
     Target {
         name: "les_sa",

@@ -1,15 +1,15 @@
-//! `bentpipe client`, `bentpipe server` and `bentpipe pep`: configuration in, daemon until a signal.
+//! `bentpipe client`, `bentpipe server`, `bentpipe pep` and `bentpipe origin`: configuration in, daemon until a signal.
 
 use std::path::Path;
 
 #[cfg(target_os = "linux")]
 use bentpipe_pep::config::PepConfig;
-use bentpipe_pep::config::{ClientFile, ServerFile};
+use bentpipe_pep::config::{ClientFile, OriginConfig, ServerFile};
 #[cfg(target_os = "linux")]
 use bentpipe_pep::segments;
-use bentpipe_pep::{client, end_on_panic, server};
+use bentpipe_pep::{client, end_on_panic, origin, server};
 
-use crate::cli::{Daemon, Role};
+use crate::cli::{Daemon, OriginFile, Role};
 use crate::exit::Failure;
 
 /// Runs the client.
@@ -32,6 +32,13 @@ pub(crate) fn pep(options: &Daemon) -> Result<(), Failure> {
     end_on_panic();
     let config = PepConfig::load(config(options.config.as_deref(), Role::Pep)?)?;
     Ok(segments::run(config, &options.into())?)
+}
+
+/// Runs an origin.
+pub(crate) fn origin(options: &OriginFile) -> Result<(), Failure> {
+    end_on_panic();
+    let config = OriginConfig::load(&options.config)?;
+    Ok(origin::run(&config)?)
 }
 
 /// The configuration that the command line names, or the usual one of `role`, which must be there.

@@ -160,7 +160,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
         "pep",
         &[
             &[
-                "device", "filler", "firewall", "keys", "state", "throttle", "tls",
+                "asked", "device", "filler", "firewall", "keys", "state", "throttle", "tls",
             ],
             &["config"],
             &["status"],
@@ -170,6 +170,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &["web"],
             &[
                 "authority",
+                "certified",
                 "congestion_control",
                 "events",
                 "kernel",
@@ -179,9 +180,10 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
                 "qlog",
                 "sandbox",
                 "service_manager",
+                "trust",
             ],
             &["net", "sampler", "stop"],
-            &["client", "segments", "server"],
+            &["client", "origin", "segments", "server"],
             &["doctor"],
         ],
     ),

@@ -10,9 +10,12 @@
 //! tunnel ── exporter, random bytes ──► les: keys ── K1 for the ends, K2 for the ends and the operator's PEPs ──╮
 //!                                                                                                             ▼
 //! IP packet ── segment ──► les: end ── packet ══ one UDP packet for each ══ PEP (K2) ══ end, replay ──► IP packet
+//!
+//! K1 connection ── exporter ──► dssl: K2 for one hub, which opens links by it; K1obj for objects, which the hub carries
 //! ```
 
 mod counted_key;
+pub mod dssl;
 mod epoch;
 pub mod les;
 #[cfg(test)]

@@ -94,6 +94,11 @@ impl Ahead {
         })
     }
 
+    /// Next object that was promised and not begun, for whoever fetches by a measure of its own.
+    pub fn promised(&mut self) -> Option<(u64, Request)> {
+        self.waiting.pop_front()
+    }
+
     /// Object to fetch now, unless as many as may be are being fetched.
     pub fn begin(&mut self) -> Option<(u64, Request)> {
         if self.running.len() >= MAX_AT_ONCE {

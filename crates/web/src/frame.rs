@@ -22,6 +22,8 @@ const END: u8 = 5;
 const FAILED: u8 = 6;
 const TLS: u8 = 7;
 const RELAY: u8 = 8;
+const HUB: u8 = 9;
+const READY: u8 = 10;
 
 /// End of a connection that a response or a direction ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,11 @@ pub enum Frame {
     /// Client: the browser says other things than a request that may be answered ahead: its bytes and the origin's follow as
     /// [`Self::Data`], [`Self::End`] and [`Self::Failed`] of object 0, both ways.
     Relay,
+    /// Client: the server is the hub of a connection to the host of [`Self::Tls`]: it connects there, and once the name of a session
+    /// stands here, asks for its key (`PROTOCOL.md` §21.5).
+    Hub(Bytes),
+    /// Server: proof that it has that key.
+    Ready(Bytes),
     /// Server: object `id` will follow; the browser would ask for it by `target`.
     Promise {
         /// Number of the object, above those before.
@@ -109,6 +116,8 @@ impl Frame {
             Self::Request(head) => (REQUEST, None, head),
             Self::Tls(name) => (TLS, None, name),
             Self::Relay => (RELAY, None, &[]),
+            Self::Hub(session) => (HUB, None, session),
+            Self::Ready(proof) => (READY, None, proof),
             Self::Promise { id, target } => (PROMISE, Some(*id), target),
             Self::Head { id, bytes } => (HEAD, Some(*id), bytes),
             Self::Data { id, bytes } => (DATA, Some(*id), bytes),
@@ -136,7 +145,7 @@ impl Frame {
     #[must_use]
     pub fn id(&self) -> Option<u64> {
         match self {
-            Self::Request(_) | Self::Tls(_) | Self::Relay => None,
+            Self::Request(_) | Self::Tls(_) | Self::Relay | Self::Hub(_) | Self::Ready(_) => None,
             Self::Promise { id, .. }
             | Self::Head { id, .. }
             | Self::Data { id, .. }
@@ -150,6 +159,8 @@ impl Frame {
         match kind {
             REQUEST => return Ok(Self::Request(body)),
             TLS => return Ok(Self::Tls(body)),
+            HUB => return Ok(Self::Hub(body)),
+            READY => return Ok(Self::Ready(body)),
             RELAY if body.is_empty() => return Ok(Self::Relay),
             RELAY => return Err(fault),
             _ => {}

@@ -67,6 +67,8 @@ pub mod capability {
     pub const LES: u64 = 1 << 8;
     /// Segments of TCP connections that two PEPs relay (`PROTOCOL.md` §20.9).
     pub const SEGMENTS: u64 = 1 << 9;
+    /// Pages over TLS whose objects come ahead and stay sealed (`PROTOCOL.md` §21).
+    pub const DSSL: u64 = 1 << 10;
 }
 
 /// A flow's name in control frames: given by who opens it, increasing within a tunnel, never used twice. Not the QUIC

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tokio_rustls::server::TlsStream;
 use super::browser::Browser;
 use super::hello::{Heard, HelloReader, MAX_HELLO};
 use super::multiplexed::{HTTP2, Multiplexed};
-use super::{PageRoad, Pages};
+use super::{PageRoad, Pages, dssl};
 use crate::process;
 use crate::relay::Outcome;
 
@@ -25,7 +26,7 @@ use crate::relay::Outcome;
 const HELLO: Duration = Duration::from_secs(2);
 
 /// Time for a handshake.
-const HANDSHAKE: Duration = Duration::from_secs(15);
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(15);
 
 /// What has become of a connection.
 pub(crate) enum Meeting {
@@ -42,7 +43,7 @@ pub(crate) enum Meeting {
 impl Pages {
     /// Answers a connection in TLS if its ClientHello, of which `first` was read already, names a host that is listed.
     pub(crate) async fn meet(
-        &self,
+        self: &Rc<Self>,
         road: &impl PageRoad,
         mut socket: TcpStream,
         (destination, source): (Destination, Option<SocketAddr>),
@@ -57,6 +58,11 @@ impl Pages {
         let Some((config, name)) = known else {
             return Meeting::Untouched(socket, destination, read.freeze());
         };
+        let place = (destination, source);
+        if self.dssl.as_ref().is_some_and(|it| it.lists(&name)) {
+            return dssl::meet(self, road, (config, name), (socket, read.freeze()), place).await;
+        }
+        let destination = place.0;
         if !road.carries_trusted().await {
             self.tell_lacking(
                 "the server fetches no pages over TLS: they load as without `tls = \"trusted\"`; give its `[web]` `tls = \"trusted\"`",
@@ -80,7 +86,7 @@ impl Pages {
         }
     }
 
-    fn tell_distrust(&self, source: Option<SocketAddr>, name: &str, error: &io::Error) {
+    pub(super) fn tell_distrust(&self, source: Option<SocketAddr>, name: &str, error: &io::Error) {
         // An end without a word is how some browsers close what they opened ahead.
         let fault = error.get_ref().is_some_and(|it| it.is::<rustls::Error>());
         if fault && self.distrust.is_due(process::now()) {
@@ -116,7 +122,7 @@ async fn hear(socket: &mut TcpStream, read: &mut BytesMut) -> io::Result<Option<
 }
 
 /// Completes a handshake that begins with `hello`.
-async fn shake(
+pub(super) async fn shake(
     config: Arc<ServerConfig>,
     socket: TcpStream,
     hello: &[u8],

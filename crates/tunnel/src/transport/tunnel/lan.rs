@@ -53,6 +53,11 @@ impl Tunnel {
         self.has(capability::PAGES) && self.has(capability::TRUSTED)
     }
 
+    /// True if both sides know hubs of DSSL (`PROTOCOL.md` §21).
+    pub fn carries_dssl(&self) -> bool {
+        self.has(capability::DSSL)
+    }
+
     fn open_kind(
         &mut self,
         quic: &mut Streams,
