@@ -26,7 +26,7 @@ use crate::relay::Outcome;
 const HELLO: Duration = Duration::from_secs(2);
 
 /// Time for a handshake.
-pub(super) const HANDSHAKE: Duration = Duration::from_secs(15);
+const HANDSHAKE: Duration = Duration::from_secs(15);
 
 /// What has become of a connection.
 pub(crate) enum Meeting {
@@ -59,34 +59,47 @@ impl Pages {
             return Meeting::Untouched(socket, destination, read.freeze());
         };
         let place = (destination, source);
-        if self.dssl.as_ref().is_some_and(|it| it.lists(&name)) {
-            return dssl::meet(self, road, (config, name), (socket, read.freeze()), place).await;
+        let sealed = self.dssl.as_ref().is_some_and(|it| it.lists(&name));
+        let carried = match sealed {
+            true => dssl::is_spoken(self, road, &place, &name).await,
+            false => self.is_trusted_carried(road).await,
+        };
+        if !carried {
+            return Meeting::Untouched(socket, place.0, read.freeze());
         }
-        let destination = place.0;
-        if !road.carries_trusted().await {
-            self.tell_lacking(
-                "the server fetches no pages over TLS: they load as without `tls = \"trusted\"`; give its `[web]` `tls = \"trusted\"`",
-            );
-            return Meeting::Untouched(socket, destination, read.freeze());
-        }
+        let config = match sealed {
+            true => with_http1_alone(&config),
+            false => config,
+        };
         match timeout(HANDSHAKE, shake(config, socket, &read)).await {
             Ok(Ok(tls)) => {
                 self.met.set(self.met.get() + 1);
-                let place = (destination, source);
                 match tls.get_ref().1.alpn_protocol() {
+                    _ if sealed => Meeting::Browser(Browser::trusted(tls, place, name).sealed()),
                     Some(HTTP2) => Meeting::Multiplexed(Multiplexed::new(tls, place, name)),
                     _ => Meeting::Browser(Browser::trusted(tls, place, name)),
                 }
             }
             Ok(Err(error)) => {
-                self.tell_distrust(source, &name, &error);
+                self.tell_distrust(place.1, &name, &error);
                 Meeting::Over(Outcome::LanReset)
             }
             Err(_) => Meeting::Over(Outcome::LanReset),
         }
     }
 
-    pub(super) fn tell_distrust(&self, source: Option<SocketAddr>, name: &str, error: &io::Error) {
+    /// True if the server fetches pages over TLS.
+    async fn is_trusted_carried(&self, road: &impl PageRoad) -> bool {
+        let carried = road.carries_trusted().await;
+        if !carried {
+            self.tell_lacking(
+                "the server fetches no pages over TLS: they load as without `tls = \"trusted\"`; give its `[web]` `tls = \"trusted\"`",
+            );
+        }
+        carried
+    }
+
+    fn tell_distrust(&self, source: Option<SocketAddr>, name: &str, error: &io::Error) {
         // An end without a word is how some browsers close what they opened ahead.
         let fault = error.get_ref().is_some_and(|it| it.is::<rustls::Error>());
         if fault && self.distrust.is_due(process::now()) {
@@ -97,6 +110,13 @@ impl Pages {
             );
         }
     }
+}
+
+/// TLS in which a browser speaks HTTP/1.1: what it asks goes on as it is, one request after the other.
+fn with_http1_alone(config: &ServerConfig) -> Arc<ServerConfig> {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(config)
 }
 
 /// Reads a ClientHello into `read`; says the host that it names, unless its connection is not to be touched.
@@ -122,7 +142,7 @@ async fn hear(socket: &mut TcpStream, read: &mut BytesMut) -> io::Result<Option<
 }
 
 /// Completes a handshake that begins with `hello`.
-pub(super) async fn shake(
+async fn shake(
     config: Arc<ServerConfig>,
     socket: TcpStream,
     hello: &[u8],

@@ -21,9 +21,12 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::client::TlsStream;
 
 use super::line::ObjectLine;
-use super::{Dssl, HANDSHAKE, PageRoad, Pages};
+use super::{Dssl, PageRoad, Pages};
 use crate::process;
 use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
+
+/// Time for a handshake.
+const HANDSHAKE: Duration = Duration::from_secs(15);
 
 /// Time for which objects may come once their page's connection has ended.
 const LINGER: Duration = Duration::from_secs(20);

@@ -17,23 +17,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::Destination;
 use bentpipe_sealed::dssl::{ALPN_K1, Mode};
 use bentpipe_web::{Closing, Frame, Part, Request};
-use bytes::Bytes;
-use rustls::ServerConfig;
 use tokio::io::{AsyncWriteExt as _, copy_bidirectional};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::spawn_local;
-use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::browser::{Browser, Gone, TrustedParts};
-use super::meeting::{HANDSHAKE, Meeting, shake};
 use super::{Owner, PageRoad, Pages, QUEUE};
 use crate::asked::{AskedStream, NextPart};
 use crate::config::{ClientDssl, TrustedName};
@@ -148,49 +142,31 @@ impl Dssl {
     }
 }
 
-/// Answers a browser in the place of an origin, if that is one that can be believed.
-pub(super) async fn meet(
+/// True if the origin `name` at `place` speaks DSSL and can be believed, as far as is known, or as is found out by connecting to it.
+pub(super) async fn is_spoken(
     pages: &Rc<Pages>,
     road: &impl PageRoad,
-    (config, name): (Arc<ServerConfig>, String),
-    (socket, hello): (TcpStream, Bytes),
-    place: (Destination, Option<SocketAddr>),
-) -> Meeting {
+    place: &(Destination, Option<SocketAddr>),
+    name: &str,
+) -> bool {
     let Some(dssl) = &pages.dssl else {
-        return Meeting::Untouched(socket, place.0, hello);
+        return false;
     };
-    let speaks = match dssl.recall(&place.0, &name) {
-        Some(speaks) => speaks,
-        None => match connect(pages, road, &place, &name, true).await {
-            Ok(k1) => {
-                dssl.pool.put(owner(&place), &name, k1);
-                true
-            }
-            Err(fault) => {
-                dssl.tell_absent(&name, &fault);
-                if !matches!(fault, NoK1::Unreached(_)) {
-                    dssl.remember(&place.0, &name, false);
-                }
-                false
-            }
-        },
-    };
-    if !speaks {
-        return Meeting::Untouched(socket, place.0, hello);
+    if let Some(speaks) = dssl.recall(&place.0, name) {
+        return speaks;
     }
-    // One request after the other on a connection, as it goes on.
-    let mut config = ServerConfig::clone(&config);
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    match timeout(HANDSHAKE, shake(Arc::new(config), socket, &hello)).await {
-        Ok(Ok(tls)) => {
-            pages.met.set(pages.met.get() + 1);
-            Meeting::Browser(Browser::trusted(tls, place, name).sealed())
+    match connect(pages, road, place, name, true).await {
+        Ok(k1) => {
+            dssl.pool.put(owner(place), name, k1);
+            true
         }
-        Ok(Err(error)) => {
-            pages.tell_distrust(place.1, &name, &error);
-            Meeting::Over(Outcome::LanReset)
+        Err(fault) => {
+            dssl.tell_absent(name, &fault);
+            if !matches!(fault, NoK1::Unreached(_)) {
+                dssl.remember(&place.0, name, false);
+            }
+            false
         }
-        Err(_) => Meeting::Over(Outcome::LanReset),
     }
 }
 
