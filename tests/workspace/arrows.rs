@@ -77,6 +77,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 17] = [
             "bentpipe-lab",
             "bentpipe-link",
             "bentpipe-proto",
+            "bentpipe-sealed",
             "bentpipe-sys",
             "bentpipe-tunnel",
             "bentpipe-units",
@@ -154,7 +155,10 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &["report", "runner"],
         ],
     ),
-    ("tunnel", &[&["text"], &["transport"], &["engine", "relay"]]),
+    (
+        "tunnel",
+        &[&["text"], &["transport"], &["engine", "relay"], &["lines"]],
+    ),
     (
         "pep",
         &[
@@ -165,7 +169,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &["status"],
             &["les", "shard", "sle_traffic"],
             &["process"],
-            &["relay"],
+            &["les_keys", "relay"],
             &["web"],
             &[
                 "authority",
