@@ -49,7 +49,7 @@ pub use destinations::{Destinations, Service};
 pub use dns::{ClientDns, RouterDns, ServerDns};
 pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
 pub use identity::Identity;
-pub use les::ClientLes;
+pub use les::{ClientLes, LesPep};
 pub use metering::{AtCap, Metering, MonthDay, Period};
 pub use monitoring::Monitoring;
 pub use page::{Page, PageToken};
