@@ -5,13 +5,18 @@ use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::LesKind::{self, Q1, Q2, Q3};
 use bentpipe_sealed::Exporter;
-use bentpipe_sealed::les::Spi;
 use bentpipe_sealed::les::sa::{
     Answer, Grant, Handshake, Held, Initiator, Material, PepKey, Plan, Proof, Proposal, Psk,
-    Random, Responder, Rules, Step, Unopened,
+    Random, Responder, Rules, Step, Unopened, Word,
+};
+use bentpipe_sealed::les::{
+    ASSOCIATIONS_OF_CLIENT, ClientKey, Grants, HeaderRoot, Spi, SpiPair, Writer,
 };
 use bytes::BytesMut;
 use zeroize::Zeroizing;
+
+/// Client of the PEPs.
+const CLIENT: ClientKey = ClientKey([7; 32]);
 
 /// Packets and frames that are on their way at one time.
 const MOST: usize = 32;
@@ -21,7 +26,7 @@ pub fn sa(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else {
         return;
     };
-    match kind % 8 {
+    match kind % 9 {
         0 => same(rest, Proposal::parse(rest).ok().map(|it| it.encode())),
         1 => same(rest, Answer::parse(rest).ok().map(|it| it.encode())),
         2 => same(rest, Proof::parse(rest).ok().map(|it| it.encode())),
@@ -31,6 +36,7 @@ pub fn sa(data: &[u8]) {
                 .open(rest)
                 .is_none_or(|(frame, _)| frame == Q1)
         ),
+        8 => same(rest, Word::parse(rest).ok().map(|it| it.encode())),
         5 => Pair::new(Handshake::Short).events(rest),
         6 => Pair::new(Handshake::Paper).events(rest),
         _ => Pair::new(Handshake::Psk).events(rest),
@@ -58,6 +64,8 @@ struct Pair {
     a: Initiator,
     b: Responder,
     held: Held<()>,
+    /// PEPs by the first byte of their keys.
+    peps: Vec<Grants>,
     psk: bool,
     to_a: VecDeque<Vec<u8>>,
     to_b: VecDeque<(LesKind, Vec<u8>)>,
@@ -79,9 +87,11 @@ impl Pair {
                 peps: (1..4).map(|key| PepKey([key; 32])).collect(),
                 ends: [[198, 51, 100, 1].into(), [203, 0, 113, 1].into()],
                 introduced: BTreeSet::new(),
+                accepted: BTreeSet::new(),
             }),
             b: Responder::default(),
             held: Held::default(),
+            peps: (0..5).map(|_| Grants::default()).collect(),
             psk: handshake == Handshake::Psk,
             to_a: VecDeque::new(),
             to_b: VecDeque::new(),
@@ -128,7 +138,18 @@ impl Pair {
                 Step::Send(frame, body) if self.to_b.len() < MOST => {
                     self.to_b.push_back((frame, body.as_ref().to_vec()))
                 }
-                Step::Grant(_, body) => assert!(Grant::parse(&body).is_ok()),
+                Step::Grant(pep, grant) => {
+                    let again = Grant::parse(&grant.encode()).expect("A's own");
+                    let pep = &mut self.peps[usize::from(pep.0[0])];
+                    let taken = pep.grant(self.now, CLIENT, &again);
+                    taken.expect("a number is given once");
+                    assert!(pep.len() <= ASSOCIATIONS_OF_CLIENT);
+                }
+                Step::Withdraw(pep) => {
+                    let pep = &mut self.peps[usize::from(pep.0[0])];
+                    pep.forget(CLIENT);
+                    assert!(pep.is_empty() && pep.deadline().is_none());
+                }
                 _ => {}
             }
         }
@@ -223,6 +244,13 @@ impl Pair {
             let place = usize::from(value) % packet.len();
             packet[place] ^= 1 + (value >> 7);
         }
+        // A PEP before the end has opened it, or not, as often as it likes.
+        let pep = &mut self.peps[1 + usize::from(value) % 3];
+        if let Ok(opened) = pep.open(self.now, &packet) {
+            let header = opened.packet.header();
+            let number = u32::from_be_bytes([header[24], header[25], header[26], header[27]]);
+            assert!(self.sent[from].contains(&number));
+        }
         self.open(from, &packet);
     }
 
@@ -259,7 +287,6 @@ pub fn sa_seeds() -> Vec<Vec<u8>> {
                     seeds.push([&[0], body.as_ref()].concat());
                     pair.to_b.push_back((Q1, body.as_ref().to_vec()));
                 }
-                Step::Grant(_, body) => seeds.push([&[3], &body[..]].concat()),
                 _ => {}
             }
         }
@@ -321,6 +348,20 @@ pub fn sa_seeds() -> Vec<Vec<u8>> {
         code: [9; 32],
     };
     seeds.push([&[2], &proof.encode()[..]].concat());
+    let [to_b, to_a] = [300, 301].map(|number| Spi::new(number).expect("not reserved"));
+    let ended = Word::Ended(SpiPair { to_b, to_a });
+    let grant = Grant {
+        spis: SpiPair { to_b, to_a },
+        ends: [[198, 51, 100, 1].into(), [203, 0, 113, 1].into()],
+        selectors: vec!["192.0.2.0/24".parse().expect("a prefix")],
+        writer: Writer::FIRST_PEP,
+        root: HeaderRoot::new(Zeroizing::new([5; 32])),
+        lifetime: Duration::from_secs(3780),
+        renewed: true,
+    };
+    seeds.push([&[3], &grant.encode()[..]].concat());
+    seeds.push([&[8], &Word::Grant(Box::new(grant)).encode()[..]].concat());
+    seeds.push([&[8], &ended.encode()[..]].concat());
     seeds.push([&[4], &Psk::new(b"key").seal(Q1, b"body")[..]].concat());
     seeds
 }

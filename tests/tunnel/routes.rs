@@ -138,6 +138,22 @@ fn a_routed_prefix_is_reached_by_its_own_addresses() {
     assert!(!routes().contains("bentpipe0"), "{}", routes());
 }
 
+/// Where the server has no LES, what the client would seal goes through the tunnel: also answers to connections from there.
+#[test]
+fn a_routed_prefix_answers_where_the_client_asks_for_les_in_vain() {
+    if !privileged("routes: a client that asks for LES in vain") {
+        return;
+    }
+    let mut config = config(true, true);
+    config.client_tables += "[les]\ndestinations = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n";
+    let site = Site::start(config).expect("a site");
+    let (patience, line) = (Duration::from_secs(20), "the server has no LES");
+    let said = site.client().wait_for_line(line, patience);
+    said.expect("no LES");
+    let result = everything(&site);
+    result.unwrap_or_else(|error| panic!("{error:#}\n{}", site.logs()));
+}
+
 fn everything(site: &Site) -> Result<()> {
     expect(site, "routed")?;
     let _packets = packet_echoes(site)?;

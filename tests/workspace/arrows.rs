@@ -78,6 +78,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 17] = [
             "bentpipe-lab",
             "bentpipe-link",
             "bentpipe-proto",
+            "bentpipe-sealed",
             "bentpipe-sys",
             "bentpipe-tunnel",
             "bentpipe-units",
@@ -155,7 +156,10 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &["report", "runner"],
         ],
     ),
-    ("tunnel", &[&["text"], &["transport"], &["engine", "relay"]]),
+    (
+        "tunnel",
+        &[&["text"], &["transport"], &["engine", "relay"], &["lines"]],
+    ),
     (
         "pep",
         &[
@@ -166,7 +170,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &["status"],
             &["les", "shard", "sle_traffic"],
             &["process"],
-            &["relay"],
+            &["les_keys", "relay"],
             &["web"],
             &[
                 "authority",

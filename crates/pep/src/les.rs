@@ -26,6 +26,17 @@ pub(crate) fn tcp(packet: &[u8]) -> Option<Header> {
     Header::parse(packet).filter(|header| header.protocol == TCP)
 }
 
+/// Says whether `packet`, which is TCP, begins a connection: a SYN without ACK.
+pub(crate) fn begins_connection(packet: &[u8]) -> bool {
+    const FLAGS: usize = 13;
+    const SYN: u8 = 2;
+    const ACK: u8 = 16;
+    let flags = tcp(packet)
+        .filter(|header| !header.later_fragment)
+        .and_then(|header| packet.get(header.offset + FLAGS));
+    flags.is_some_and(|flags| flags & (SYN | ACK) == SYN)
+}
+
 /// Inputs of association `count` of the tunnel `connection`; `None` before its handshake is complete.
 pub(crate) fn material(connection: &Connection, count: u32) -> Option<Material> {
     let exporter = connection.exporter(EXPORTER, &count.to_be_bytes())?;
@@ -131,6 +142,23 @@ mod tests {
         assert_eq!(traffic.crossed(), 128 + 128 + 148);
         let report = traffic.report(true);
         assert_eq!((report.bytes_in, report.packets_out), (100, 2));
+    }
+
+    #[test]
+    fn a_syn_alone_begins_a_connection() {
+        let with = |flags: u8| {
+            let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
+            packet.extend([10, 0, 0, 1, 192, 0, 2, 1, 0, 80, 0, 81]);
+            packet.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0, 0, 0, 0, 0, 0]);
+            packet
+        };
+        assert!(begins_connection(&with(2)) && begins_connection(&with(0xc2)));
+        for other in [0x12, 0x10, 0x04, 0x11, 0x18] {
+            assert!(!begins_connection(&with(other)), "{other:#x}");
+        }
+        let mut udp = with(2);
+        udp[9] = 17;
+        assert!(!begins_connection(&udp));
     }
 
     #[test]

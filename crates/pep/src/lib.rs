@@ -27,6 +27,7 @@ mod firewall;
 mod kernel;
 pub mod keys;
 mod les;
+mod les_keys;
 mod metrics;
 mod net;
 pub mod origin;

@@ -9,6 +9,7 @@
 //! with a socket, a timer and the wakers of tasks is crate `pep`'s. What the bytes mean is written in PROTOCOL.md.
 
 pub mod engine;
+pub mod lines;
 pub mod relay;
 pub mod text;
 pub mod transport;

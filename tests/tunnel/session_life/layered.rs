@@ -1,6 +1,8 @@
 //! TCP that is sealed packet by packet beside the tunnel: what crosses so, what becomes of it without a server or without LES
 //! there, and what ends it.
 
+mod peps;
+
 use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::net::{Shutdown, TcpStream};

@@ -197,7 +197,7 @@ async fn serve(
         () = page.serve(&snapshot) => {}
         () = manager.inform(std::slice::from_ref(pulse), &snapshot) => {}
         () = async {
-            until_stopped(&mut stop, &mut hangup, &config.file).await;
+            until_stopped(&mut stop, &mut hangup, &config.file, Some(&session)).await;
             stop::tell_of_first(config.drain_timeout);
             manager.stopping(config.drain_timeout);
             session.drain();
@@ -213,34 +213,49 @@ async fn serve(
     stopped
 }
 
-/// Until the client is to stop. A reload says what a restart would change; the signal's default action would be death.
-async fn until_stopped(stop: &mut StopSignal, hangup: &mut Signal, file: &Path) {
+/// Until the client is to stop. A reload takes over the PEPs of LES, and says what a restart would change; the signal's default
+/// action would be death.
+async fn until_stopped(
+    stop: &mut StopSignal,
+    hangup: &mut Signal,
+    file: &Path,
+    session: Option<&Session>,
+) {
     let started = Written::read(file);
     loop {
         tokio::select! {
             () = stop.wait() => return,
-            Some(()) = hangup.recv() => tell_of_changes(&started, file),
+            Some(()) = hangup.recv() => reload(&started, file, session),
         }
     }
 }
 
-fn tell_of_changes(started: &Written, file: &Path) {
-    if let Err(error) = ClientFile::load(file) {
-        tracing::error!("nothing was reloaded, and the client would not start again: {error}");
-        return;
+fn reload(started: &Written, file: &Path, session: Option<&Session>) {
+    let fresh = match ClientFile::load(file) {
+        Ok(fresh) => fresh,
+        Err(error) => {
+            tracing::error!("nothing was reloaded, and the client would not start again: {error}");
+            return;
+        }
+    };
+    let taken = session.and_then(|session| session.reload(&fresh));
+    let mut changed = started.changes(&Written::read(file));
+    if session.is_some_and(|session| session.packet_road().les().is_some()) {
+        changed.retain(|key| key != "les.pep");
     }
-    let changed = started.changes(&Written::read(file));
-    if changed.is_empty() {
-        tracing::info!(
-            "nothing to reload: {} is as it was at the start",
-            file.display()
-        );
-    } else {
-        tracing::warn!(
-            "nothing was reloaded: {} of {} changed since the start; restart the client",
-            process::join(&changed),
-            file.display()
-        );
+    let file = file.display();
+    match (taken, changed.is_empty()) {
+        (Some(taken), true) => tracing::info!(target: events::STATE, "reloaded: {taken}"),
+        (Some(taken), false) => tracing::warn!(
+            target: events::STATE,
+            "reloaded: {taken}; {} of {file} changed since the start as well; restart the client for that",
+            process::join(&changed)
+        ),
+        (None, true) => tracing::info!("nothing to reload: {file} is as it was at the start"),
+        (None, false) => tracing::warn!(
+            "nothing was reloaded: {} of {file} changed since the start; restart the client",
+            process::join(&changed)
+        ),
     }
 }
 

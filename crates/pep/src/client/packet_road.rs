@@ -26,6 +26,7 @@ use super::packets::PacketDevice;
 use super::routes::Routes;
 use super::tunnels::Tunnels;
 use crate::config::{ClientConfig, ClientLes};
+use crate::keys::PrivateKey;
 use crate::process::RunError;
 use crate::status;
 use bentpipe_tunnel::engine::ConnectionId;
@@ -48,11 +49,15 @@ impl PacketRoad {
     /// No device yet, and no application.
     ///
     /// # Errors
-    /// There is no socket for LES.
-    pub(super) fn new(config: Rc<ClientConfig>, tunnels: Rc<Tunnels>) -> Result<Self, RunError> {
+    /// There is no socket for LES, or the `key` that PEPs know this client by cannot be used.
+    pub(super) fn new(
+        config: Rc<ClientConfig>,
+        tunnels: Rc<Tunnels>,
+        key: &PrivateKey,
+    ) -> Result<Self, RunError> {
         let layering = |les: &ClientLes| {
-            let socket = super::socket(&config)?;
-            Layering::new(les.clone(), &tunnels, socket).map_err(RunError::Io)
+            let socket = || super::socket(&config);
+            Layering::new(les, &config, &tunnels, key, socket)
         };
         let les = config.front.les.as_ref().map(layering).transpose()?;
         Ok(Self {
@@ -108,9 +113,16 @@ impl PacketRoad {
                 None => pending().await,
             }
         };
+        let keep = async {
+            match &self.les {
+                Some(les) => les.keep_peps().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             ended = device.carry(|packets| self.send(packets)) => ended,
             ended = receive => ended,
+            ended = keep => ended,
         }
     }
 
@@ -165,6 +177,13 @@ impl PacketRoad {
     pub(super) fn on_lost(&self) {
         if let Some(les) = &self.les {
             les.on_lost();
+        }
+    }
+
+    /// The client stops.
+    pub(super) fn close(&self) {
+        if let Some(les) = &self.les {
+            les.close();
         }
     }
 

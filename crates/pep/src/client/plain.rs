@@ -61,7 +61,7 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
         () = metrics.serve(&snapshot) => {}
         () = manager.inform(&[], &snapshot) => {}
         () = async {
-            until_stopped(&mut stop, &mut hangup, &config.file).await;
+            until_stopped(&mut stop, &mut hangup, &config.file, None).await;
             stop::tell_of_first(config.drain_timeout);
             manager.stopping(config.drain_timeout);
             splitter.drain();

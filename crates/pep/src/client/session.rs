@@ -28,7 +28,7 @@ use super::sle::Sealing;
 use super::tunnels::Tunnels;
 use super::web::Pages;
 use super::wires::Wires;
-use crate::config::{ClientConfig, FrontEnds};
+use crate::config::{ClientConfig, ClientFile, FrontEnds};
 use crate::keys::{PrivateKey, PublicKey};
 use crate::metrics::FirstByte;
 use crate::paths::PathMemory;
@@ -102,7 +102,7 @@ impl Session {
         let sealed = config.sle.clone();
         let sle = sealed.map(|sle| Sealing::new((sle, memory), &tunnels, mark));
         let traffic = sle.as_ref().map(|sle| sle.traffic().clone());
-        let packet_road = PacketRoad::new(config.clone(), tunnels.clone())?;
+        let packet_road = PacketRoad::new(config.clone(), tunnels.clone(), keys.0)?;
         let les = packet_road.les().map(|les| les.traffic().clone());
         let session = Rc::new(Self {
             connector: Connector::new(
@@ -462,6 +462,18 @@ impl Session {
         }
     }
 
+    /// Takes over what a running client can of a file that was read again, and says what that is.
+    pub(crate) fn reload(&self, fresh: &ClientFile) -> Option<String> {
+        let ClientFile::Tunnel(fresh) = fresh else {
+            return None;
+        };
+        let (les, fresh) = (self.packet_road.les()?, fresh.front.les.as_ref()?);
+        les.reload(&fresh.peps).unwrap_or_else(|error| {
+            tracing::error!("the PEPs stay as they were: {error}");
+            None
+        })
+    }
+
     /// Closes every connection.
     pub(crate) fn close(&self) {
         self.learned.learn_path();
@@ -469,7 +481,7 @@ impl Session {
         if let Some(sle) = &self.ways.sle {
             sle.close();
         }
-        self.packet_road.on_lost();
+        self.packet_road.close();
         let all = self.tunnels.state_mut().close();
         all.into_iter().for_each(|id| self.tunnels.close(id));
     }

@@ -286,6 +286,10 @@ impl ClientConfig {
             let key = &server.public_key;
             identity::check_peer_key(source, &own, key, &source.span_of(&key.to_string()))?;
         }
+        if let Some(les) = &front.les {
+            let servers: Vec<_> = file.server.iter().map(|server| server.public_key).collect();
+            les.check_keys(source, &own, &servers)?;
+        }
         let dns = dns::client(
             source,
             file.dns,

@@ -3,14 +3,16 @@
 use std::ops::Range;
 
 use bentpipe_config::Source;
-use bentpipe_sealed::les::sa::{Handshake, MAX_SELECTORS};
+use bentpipe_sealed::les::sa::{Handshake, MAX_PEPS, MAX_SELECTORS};
 use ipnet::IpNet;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::ConfigError;
 use super::front::Intercept;
-use super::value::{self, OnFailure};
+use super::identity::check_peer_key;
+use super::value::{self, OnFailure, ServerAddress};
+use crate::keys::{PrivateKey, PublicKey};
 
 /// UDP port of LES (`PROTOCOL.md` §20).
 pub(super) const LES_PORT: u16 = 4501;
@@ -24,6 +26,44 @@ pub struct ClientLes {
     pub handshake: Handshake,
     /// UDP port of the server.
     pub port: u16,
+    /// PEPs that may read headers; at most [`MAX_PEPS`], names, addresses and keys unique.
+    pub peps: Vec<LesPep>,
+}
+
+/// Operator's PEP that may read headers of a client's packets.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LesPep {
+    /// Name in logs and `status`.
+    pub name: String,
+    /// UDP address at which it takes keys.
+    #[serde(deserialize_with = "value::text")]
+    pub address: ServerAddress,
+    /// Key that it proves to hold.
+    pub public_key: PublicKey,
+}
+
+impl ClientLes {
+    /// Refuses a PEP with the key of somebody else: this client's `own`, or a server's.
+    pub(super) fn check_keys(
+        &self,
+        source: &Source,
+        own: &PrivateKey,
+        servers: &[PublicKey],
+    ) -> Result<(), ConfigError> {
+        for pep in &self.peps {
+            let span = source.span_of(&pep.public_key.to_string());
+            check_peer_key(source, own, &pep.public_key, &span)?;
+            if servers.contains(&pep.public_key) {
+                let fault = format!(
+                    "`public_key` of PEP {} is a server's; set what `bentpipe pubkey` prints for the PEP's key",
+                    pep.name
+                );
+                return Err(source.error(&span, fault));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// `[les]` of a client as written.
@@ -36,6 +76,8 @@ pub(super) struct ClientLesTable {
     flow: LesFlow,
     #[serde(default = "default_port")]
     port: u16,
+    #[serde(default)]
+    pep: Vec<Spanned<LesPep>>,
 }
 
 /// Messages by which associations begin.
@@ -80,6 +122,7 @@ pub(super) fn client(
             "`[les]` cannot keep `max_rate` of `[link]`, for its packets are not in the tunnel; remove one of them".into()
         }
         Some(_) => {
+            let peps = peps(source, table.pep)?;
             let destinations = table.destinations.iter().map(IpNet::trunc);
             return Ok(Some(ClientLes {
                 destinations: destinations.collect(),
@@ -88,10 +131,41 @@ pub(super) fn client(
                     LesFlow::Paper => Handshake::Paper,
                 },
                 port: table.port,
+                peps,
             }));
         }
     };
     Err(source.error(&span, fault))
+}
+
+/// Checks the PEPs of a client: how many, and that each is told from the others.
+fn peps(source: &Source, written: Vec<Spanned<LesPep>>) -> Result<Vec<LesPep>, ConfigError> {
+    let mut found: Vec<LesPep> = Vec::new();
+    for pep in written {
+        let span = pep.span();
+        let pep = pep.into_inner();
+        let other = |one: &&LesPep| {
+            one.name == pep.name || one.public_key == pep.public_key || one.address == pep.address
+        };
+        let fault = if found.len() == MAX_PEPS {
+            format!(
+                "`[[les.pep]]` stands more than {MAX_PEPS} times; an association has so many PEPs at most"
+            )
+        } else if pep.name.is_empty() || pep.name.chars().any(char::is_control) {
+            "`name` of `[[les.pep]]` is empty or holds control characters; choose a printable one"
+                .into()
+        } else if let Some(other) = found.iter().find(other) {
+            format!(
+                "PEP {} has the name, address or `public_key` of {} above; each PEP stands once, with its own",
+                pep.name, other.name
+            )
+        } else {
+            found.push(pep);
+            continue;
+        };
+        return Err(source.error(&span, fault));
+    }
+    Ok(found)
 }
 
 const fn default_port() -> u16 {

@@ -53,7 +53,7 @@ pub use dns::{ClientDns, RouterDns, ServerDns};
 pub use dssl::ClientDssl;
 pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
 pub use identity::Identity;
-pub use les::ClientLes;
+pub use les::{ClientLes, LesPep};
 pub use metering::{AtCap, Metering, MonthDay, Period};
 pub use monitoring::Monitoring;
 pub use origin::OriginConfig;

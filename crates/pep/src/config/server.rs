@@ -109,7 +109,7 @@ impl ServerConfig {
             listening: Listening {
                 addresses: source.placed(listen),
                 tls: listening::tls(source, file.listen_tls, file.tls)?,
-                les: les::les(source, file.les, &packets)?,
+                les: les::les(source, file.les, &packets, &own)?,
                 public_address: file.public_address,
                 shards: shards.transpose()?,
             },
@@ -134,19 +134,19 @@ impl ServerConfig {
         })
     }
 
+    /// Packets of LES, if it takes some.
+    #[must_use]
+    pub fn les(&self) -> Option<&LesListening> {
+        self.listening.les.as_ref()
+    }
+
     /// Keys that differ in `fresh` and are read only when a server starts, by their names in the file.
     #[must_use]
     pub fn needing_restart(&self, fresh: &Self) -> Vec<&'static str> {
         let listens = |page: &Option<Page>| page.as_ref().map(|page| *page.listen);
         let opens = |page: &Option<Page>| page.as_ref().and_then(|page| page.token.clone());
         let seals = |config: &Self| config.sle.as_ref().map(|sle| sle.addresses.to_vec());
-        let layers = |config: &Self| {
-            config
-                .listening
-                .les
-                .as_ref()
-                .map(|les| les.addresses.to_vec())
-        };
+        let layers = |config: &Self| config.les().map(|les| les.addresses.to_vec());
         let told_tls = |config: &Self| {
             let tls = config.listening.tls.as_ref();
             tls.map(|tls| {

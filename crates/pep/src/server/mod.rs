@@ -105,10 +105,8 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let sealed = config.sle.as_ref();
     let sealed = sealed.map(|sle| SealedTunnels::new(sle.port(), memory));
     let layered = config
-        .listening
-        .les
-        .as_ref()
-        .map(|_| Arc::<LayeredTunnels>::default());
+        .les()
+        .map(|les| Arc::new(LayeredTunnels::new(&les.peps)));
     let (orders, door, sle, les) = {
         let _inside = runtime.enter();
         let orders = Orders::take(&config.monitoring, config.responder.as_ref())?;
@@ -116,7 +114,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         let door = tls.map(|tls| TlsDoor::open(tls, sockets.len()));
         let sle = config.sle.as_ref().zip(sealed.as_ref());
         let sle = sle.map(|(sle, tunnels)| SleDoor::open(sle, tunnels, sockets.len()));
-        let les = config.listening.les.as_ref().zip(layered.as_ref());
+        let les = config.les().zip(layered.as_ref());
         let les = les.map(|(les, tunnels)| LesDoor::open(les, tunnels, sockets.len()));
         (
             orders,

@@ -280,6 +280,9 @@ impl Pool {
                 {
                     tracing::error!("clients' addresses and routes stay as they were: {error}");
                 }
+                if let Some((layered, les)) = self.shared.layered.as_ref().zip(fresh.les()) {
+                    layered.accept(&les.peps);
+                }
                 if let Some(sockets) = &self.shared.sockets {
                     sockets.reload(&fresh);
                 }
@@ -332,7 +335,7 @@ fn report(
         .collect();
     let uptime: Duration = process::now() - started;
     let (tls, sle) = (config.listening.tls.as_ref(), config.sle.as_ref());
-    let les = config.listening.les.as_ref();
+    let les = config.les();
     StatusReport {
         events: events::last(),
         sandbox: sandbox::entered(),

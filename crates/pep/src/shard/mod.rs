@@ -32,13 +32,14 @@ use alarm::Alarm;
 use buffers::Buffers;
 use rests::Rests;
 use tls::TlsWires;
-use udp::{RECEIVE_SIZE, Sent, UdpWire};
+use udp::RECEIVE_SIZE;
 
 #[cfg(target_os = "linux")]
 pub(crate) use handover::steer;
 pub(crate) use handover::{Neighbours, owner};
 pub(crate) use pulse::{Pulse, PulseView};
 pub(crate) use tls::{TlsWire, WireEnd};
+pub(crate) use udp::{Sent, UdpWire};
 
 /// Batches sent or received before flows and timers get a turn.
 const TURN: usize = 64;

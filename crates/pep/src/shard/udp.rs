@@ -32,7 +32,7 @@ const MOST_ERRORS: usize = 64;
 
 /// Fate of a batch that was to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(crate) enum Sent {
     /// The batch has left, or the operator was told why not.
     Done,
     /// The wire was full; `again` if it has room by now. Else the task is woken once it has.
@@ -40,7 +40,7 @@ pub(super) enum Sent {
 }
 
 /// UDP socket that moves datagrams in batches, by GSO and GRO where the kernel has them.
-pub(super) struct UdpWire {
+pub(crate) struct UdpWire {
     socket: UdpSocket,
     state: UdpSocketState,
     receive: Box<[u8]>,
@@ -56,7 +56,7 @@ pub(super) struct UdpWire {
 
 impl UdpWire {
     /// A wire of a bound, non-blocking socket.
-    pub(super) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
+    pub(crate) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
         Ok(Self {
             state: UdpSocketState::new(UdpSockRef::from(&socket))?,
             socket: UdpSocket::from_std(socket)?,
@@ -79,7 +79,7 @@ impl UdpWire {
     ///
     /// # Errors
     /// The wire is of no use any more.
-    pub(super) fn poll_receive(
+    pub(crate) fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
         mut take: impl FnMut(&RecvMeta, &[u8]),
@@ -121,7 +121,7 @@ impl UdpWire {
     ///
     /// # Errors
     /// The wire is of no use any more.
-    pub(super) fn poll_send(
+    pub(crate) fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
         now: Instant,

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use serde::{Deserialize, Serialize};
 
-use super::format::{counted, quantity, size};
+use super::format::{counted, quantity, size, span};
 
 /// Packets that are sealed beside the tunnel (LES): at a client since the daemon started, at a server since the tunnel
 /// began.
@@ -30,6 +30,48 @@ pub struct Les {
     pub dropped_total: LesDropped,
     /// Packets that came and were refused, by cause.
     pub refused_total: LesRefused,
+    /// Operator's PEPs that may read headers (client).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peps: Vec<LesPepStatus>,
+}
+
+/// Operator's PEP that may read headers of a client's packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LesPepStatus {
+    /// Name in the configuration.
+    pub name: String,
+    /// Address in the configuration.
+    pub address: String,
+    /// True if it has taken this client in.
+    pub connected: bool,
+    /// Seconds since it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connected_s: Option<u64>,
+    /// Number by which it writes in the newest association; absent while it has no keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub writer: Option<u8>,
+    /// Reason why it is not connected, or has no keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Display for LesPepStatus {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}: ", self.name, self.address)?;
+        match self.connected_s {
+            Some(seconds) => write!(f, "connected for {}", span(seconds))?,
+            None => f.write_str("not connected")?,
+        }
+        match self.writer {
+            Some(writer) => write!(f, ", writer {writer}")?,
+            None => f.write_str(", without keys")?,
+        }
+        match &self.reason {
+            Some(reason) => write!(f, "; {reason}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Packets of the device that were dropped in place of being sealed, by cause.

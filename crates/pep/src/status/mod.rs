@@ -45,7 +45,7 @@ pub(crate) use event::Events;
 pub use event::{Event, EventLevel};
 pub use flows::{Flows, Refused, Volumes};
 pub(crate) use history::{Curves, History, Sample};
-pub use les::{Les, LesDropped, LesRefused};
+pub use les::{Les, LesDropped, LesPepStatus, LesRefused};
 pub use measured::{FILE as MEASURED_FILE, Measured};
 pub use metering::Metering;
 pub use packets::{PacketDrops, PacketKinds, PacketRefusals, Packets};

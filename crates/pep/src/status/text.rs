@@ -198,6 +198,9 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u6
     }
     if let Some(les) = session.les.as_ref().filter(|les| !les.is_idle()) {
         line(f, "LES", &les.to_string())?;
+        for pep in &les.peps {
+            line(f, "  PEP", &pep.to_string())?;
+        }
     }
     if let Some(web) = session.web.filter(|web| !web.is_idle()) {
         line(f, "pages", &web.to_string())?;

@@ -42,6 +42,9 @@ pub use train::{MAX_TRAIN, TrainPacket};
 /// The application protocol in the TLS handshake (RFC 7301; `PROTOCOL.md` §2).
 pub const ALPN: &[u8] = b"bentpipe/1";
 
+/// The application protocol between a client and a PEP of LES (`PROTOCOL.md` §20.1).
+pub const LES_ALPN: &[u8] = b"bentpipe-les/1";
+
 /// Version of the protocol spoken here, as in HELLO (`PROTOCOL.md` §11).
 pub const VERSION: u64 = 1;
 

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
 
@@ -140,6 +141,11 @@ impl HeaderRoot {
     #[must_use]
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+
+    /// Says whether both are the same, in a time that does not depend on how they differ.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        verify_slices_are_equal(&*self.0, &*other.0).is_ok()
     }
 
     /// Key of one direction and writer.

@@ -18,6 +18,7 @@ pub const EXPORTER: &[u8] = b"EXPORTER-bentpipe-les";
 
 mod end;
 mod fault;
+mod grants;
 mod keys;
 mod packet;
 mod replay;
@@ -28,6 +29,10 @@ mod tests;
 
 pub use end::{Delivered, EndReceiver, EndSender};
 pub use fault::{Discarded, NotCarried, Unwritten, ZoneFault};
+pub use grants::{
+    ASSOCIATIONS_OF_CLIENT, ClientKey, GrantFault, Grants, Pair, PepOpened, PepUnopened,
+    PepUnwritten, Scope,
+};
 pub use keys::{HeaderRoot, Roots, Spi, SpiPair, Toward, Writer};
 pub use packet::{
     HeaderOpened, HeaderReader, HeaderWriter, MAX_NUMBER, OVERHEAD, WRITER_WINDOW, spi_of,

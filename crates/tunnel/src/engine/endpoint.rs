@@ -415,6 +415,6 @@ impl Engine {
 }
 
 /// True for an Initial packet of QUIC (RFC 9000 §17.2.2): with one of these a connection begins.
-fn is_initial(datagram: &[u8]) -> bool {
+pub(crate) fn is_initial(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first & 0xf0 == 0xc0)
 }

@@ -129,7 +129,7 @@ impl Handshakes {
     }
 
     /// Judges an Initial packet before anything is computed for it; false: it is dropped.
-    pub(super) fn knock(&mut self, now: Instant, address: IpAddr) -> bool {
+    pub(crate) fn knock(&mut self, now: Instant, address: IpAddr) -> bool {
         take(&mut self.packets, now, Source::of(address))
     }
 
@@ -216,7 +216,7 @@ impl Handshakes {
     }
 
     /// The next handshake that has taken too long; it is under way no more.
-    pub(super) fn give_up(&mut self, now: Instant) -> Option<ConnectionId> {
+    pub(crate) fn give_up(&mut self, now: Instant) -> Option<ConnectionId> {
         let (&id, _) = self.open.first_key_value()?;
         self.poll_timeout().filter(|due| *due <= now)?;
         self.leave(id);
@@ -224,7 +224,7 @@ impl Handshakes {
     }
 
     /// Instant at which [`Self::give_up`] is to be called.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let (_, oldest) = self.open.first_key_value()?;
         let [long, short] = PATIENCE;
         let patience = if self.open.len() > UNPROVEN {

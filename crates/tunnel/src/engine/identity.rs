@@ -16,6 +16,7 @@
 
 mod key;
 mod key_exchange;
+mod les;
 mod outer;
 
 use std::cell::Cell;
@@ -46,6 +47,7 @@ use rustls::{
 };
 
 pub use key::{PrivateKey, PublicKey};
+pub use les::{les_client_crypto, les_server_crypto};
 pub use outer::unverified_client;
 
 /// Bytes before the 32 bytes of an Ed25519 key in its SubjectPublicKeyInfo (RFC 8410, section 4). DER leaves
@@ -65,6 +67,17 @@ pub fn client_crypto(
     allow_classical: bool,
     key_log: Option<Arc<dyn rustls::KeyLog>>,
 ) -> Result<Arc<dyn ClientConfig>, Error> {
+    let verifier = Verifier::noting(Arc::new(move |key| *key == server));
+    client(key, (ALPN, verifier), allow_classical, key_log)
+}
+
+/// TLS of a client that speaks the protocol of this ALPN with whom the verifier accepts.
+fn client(
+    key: &PrivateKey,
+    (alpn, verifier): (&[u8], Verifier),
+    allow_classical: bool,
+    key_log: Option<Arc<dyn rustls::KeyLog>>,
+) -> Result<Arc<dyn ClientConfig>, Error> {
     let builder = rustls::ClientConfig::builder_with_provider(cryptography(allow_classical))
         .with_protocol_versions(&[&TLS13])?;
     #[expect(
@@ -73,10 +86,10 @@ pub fn client_crypto(
     )]
     let builder = builder
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Verifier(Arc::new(move |key| *key == server))));
+        .with_custom_certificate_verifier(Arc::new(verifier));
     let resolver = AlwaysResolvesClientRawPublicKeys::new(certified(key)?);
     let mut config = builder.with_client_cert_resolver(Arc::new(resolver));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![alpn.to_vec()];
     config.resumption = Resumption::disabled();
     // The server is its key; a name would only mark our handshakes for an observer.
     config.enable_sni = false;
@@ -97,13 +110,28 @@ pub fn server_crypto(
     allow_classical: bool,
     key_log: Option<Arc<dyn rustls::KeyLog>>,
 ) -> Result<Arc<dyn ServerConfig>, Error> {
+    server(
+        key,
+        (ALPN, Verifier::noting(is_client)),
+        allow_classical,
+        key_log,
+    )
+}
+
+/// TLS of a server that speaks the protocol of this ALPN with whom the verifier accepts.
+fn server(
+    key: &PrivateKey,
+    (alpn, verifier): (&[u8], Verifier),
+    allow_classical: bool,
+    key_log: Option<Arc<dyn rustls::KeyLog>>,
+) -> Result<Arc<dyn ServerConfig>, Error> {
     let mut config = rustls::ServerConfig::builder_with_provider(cryptography(allow_classical))
         .with_protocol_versions(&[&TLS13])?
-        .with_client_cert_verifier(Arc::new(Verifier(is_client)))
+        .with_client_cert_verifier(Arc::new(verifier))
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified(
             key,
         )?)));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![alpn.to_vec()];
     // A resumed session would not ask `is_client` again.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -128,7 +156,7 @@ pub fn shown(key: &PrivateKey) -> Result<Arc<dyn ResolvesClientCert>, Error> {
 /// Verifier of a server that has a certificate, and lets in the raw keys for which `accepts` says yes.
 #[must_use]
 pub fn shown_verifier(accepts: Accepts) -> Arc<dyn ClientCertVerifier> {
-    Arc::new(Verifier(accepts))
+    Arc::new(Verifier::quiet(accepts))
 }
 
 /// Raw key that a peer has shown in place of a certificate.
@@ -210,9 +238,29 @@ pub(super) fn take_refused() -> Option<PublicKey> {
 }
 
 /// The one certificate verifier, of clients and servers alike: accepts the raw keys for which the function says yes.
-struct Verifier(Accepts);
+struct Verifier {
+    accepts: Accepts,
+    /// A key that is not accepted is kept for the engine.
+    notes: bool,
+}
 
 impl Verifier {
+    /// Verifier of the engine's connections.
+    fn noting(accepts: Accepts) -> Self {
+        Self {
+            accepts,
+            notes: true,
+        }
+    }
+
+    /// Verifier of other connections.
+    fn quiet(accepts: Accepts) -> Self {
+        Self {
+            accepts,
+            notes: false,
+        }
+    }
+
     fn verify(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -220,9 +268,11 @@ impl Verifier {
     ) -> Result<(), Error> {
         let key = from_spki(end_entity).filter(|_| intermediates.is_empty());
         let key = key.ok_or(CertificateError::BadEncoding)?;
-        if !(self.0)(&key) {
+        if !(self.accepts)(&key) {
             tracing::debug!(%key, "the peer's key is not among those accepted");
-            REFUSED.set(Some(key));
+            if self.notes {
+                REFUSED.set(Some(key));
+            }
             return Err(CertificateError::ApplicationVerificationFailure.into());
         }
         Ok(())

@@ -27,11 +27,12 @@ mod settings;
 mod totals;
 mod train;
 mod trial;
-mod tuning;
+pub(crate) mod tuning;
 
 pub use arrival::{Arrival, Routed};
 pub use cid::{Addressee, SERVER_CID, addressee};
 pub use connection::{Connection, ConnectionNotice, FirstWords, Unreachable, UnreachableCause};
+pub(crate) use endpoint::is_initial;
 pub use endpoint::{ConnectionId, Engine, EngineConfig, Event, Output, ServerSetup, Tracer};
 pub use handshakes::{Handshakes, Verdict};
 pub use ledger::{Account, Ledger};

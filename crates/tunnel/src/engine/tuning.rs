@@ -72,7 +72,7 @@ pub(super) fn transport(path: Path, gate: Gate, streams: u32) -> TransportConfig
 const RESET_INTERVAL: Duration = Duration::from_micros(500);
 
 /// `reset_key` makes a restarted server's stateless resets valid; `seed` makes a simulation repeat.
-pub(super) fn endpoint(
+pub(crate) fn endpoint(
     reset_key: Arc<dyn quinn_proto::crypto::HmacKey>,
     shard: Option<u8>,
     seed: Option<[u8; 32]>,

@@ -13,6 +13,7 @@ mod inbound;
 mod inbound_losses;
 mod ledger;
 mod les;
+mod lines;
 mod memory;
 mod model;
 mod outage;

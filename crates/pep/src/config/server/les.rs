@@ -9,14 +9,21 @@ use toml::Spanned;
 use super::Packets;
 use super::listening::{listen, one_of_each};
 use crate::config::ConfigError;
+use crate::config::identity::check_peer_key;
 use crate::config::les::LES_PORT;
 use crate::config::value;
+use crate::keys::{PrivateKey, PublicKey};
 
-/// Addresses at which a server takes packets of LES.
+/// Keys of PEPs that a server may accept.
+const MAX_KEYS: usize = 256;
+
+/// Addresses at which a server takes packets of LES, and who else may read their headers.
 #[derive(Clone, Debug)]
 pub struct LesListening {
     /// UDP addresses to serve; at least one, no two the same.
     pub addresses: Placed<Vec<SocketAddr>>,
+    /// Keys of the PEPs to which clients may hand K2.
+    pub peps: Vec<PublicKey>,
 }
 
 /// A server's `[les]` as written.
@@ -25,6 +32,8 @@ pub struct LesListening {
 pub(super) struct LesTable {
     #[serde(default, deserialize_with = "some_listen")]
     listen: Option<Spanned<Vec<SocketAddr>>>,
+    #[serde(default)]
+    peps: Vec<Spanned<PublicKey>>,
 }
 
 fn some_listen<'de, D: Deserializer<'de>>(
@@ -33,11 +42,12 @@ fn some_listen<'de, D: Deserializer<'de>>(
     listen(deserializer).map(Some)
 }
 
-/// Checks a server's `[les]`, whose packets need the device of `packets`.
+/// Checks a server's `[les]`, whose packets need the device of `packets`; `own` is the server's key.
 pub(super) fn les(
     source: &Source,
     written: Option<Spanned<LesTable>>,
     packets: &Packets,
+    own: &PrivateKey,
 ) -> Result<Option<LesListening>, ConfigError> {
     let Some(table) = written else {
         return Ok(None);
@@ -50,7 +60,7 @@ pub(super) fn les(
         ));
     }
     let everywhere = || vec![(Ipv6Addr::UNSPECIFIED, LES_PORT).into()];
-    let listen = table.into_inner().listen;
+    let LesTable { listen, peps } = table.into_inner();
     let listen = listen.unwrap_or_else(|| Spanned::new(span, everywhere()));
     one_of_each(source, "listen", &listen)?;
     let span = listen.span();
@@ -61,5 +71,31 @@ pub(super) fn les(
     let addresses = Spanned::new(span, value::both_families(listen.into_inner()));
     Ok(Some(LesListening {
         addresses: source.placed(addresses),
+        peps: accepted(source, &peps, own)?,
     }))
+}
+
+/// Checks the keys of PEPs: none is there twice, or this server's own.
+fn accepted(
+    source: &Source,
+    peps: &[Spanned<PublicKey>],
+    own: &PrivateKey,
+) -> Result<Vec<PublicKey>, ConfigError> {
+    let mut keys: Vec<PublicKey> = Vec::new();
+    for pep in peps {
+        let (key, span) = (*pep.get_ref(), pep.span());
+        check_peer_key(source, own, &key, &span)?;
+        if keys.contains(&key) {
+            return Err(source.error(
+                &span,
+                format!("`peps` of `[les]` names {key} twice; remove one"),
+            ));
+        }
+        if keys.len() == MAX_KEYS {
+            let fault = format!("`peps` of `[les]` has more than {MAX_KEYS} keys; remove some");
+            return Err(source.error(&span, fault));
+        }
+        keys.push(key);
+    }
+    Ok(keys)
 }

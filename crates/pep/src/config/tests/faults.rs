@@ -114,6 +114,10 @@ const FAULTS: &[(&str, &str)] = &[
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\non_failure = \"direct\"\n[les]\ndestinations = [\"10.0.0.0/8\"]\n", "x.toml:8: `[les]` lets nothing leave in clear; remove `on_failure = \"direct\"` of `[intercept]`"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[link]\nmax_rate = \"1 Mbit/s\"\n[les]\ndestinations = [\"10.0.0.0/8\"]\n", "x.toml:9: `[les]` cannot keep `max_rate` of `[link]`, for its packets are not in the tunnel; remove one of them"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/16\", \"10.1.0.0/16\", \"10.2.0.0/16\", \"10.3.0.0/16\", \"10.4.0.0/16\", \"10.5.0.0/16\", \"10.6.0.0/16\", \"10.7.0.0/16\", \"10.8.0.0/16\", \"10.9.0.0/16\", \"10.10.0.0/16\", \"10.11.0.0/16\", \"10.12.0.0/16\", \"10.13.0.0/16\", \"10.14.0.0/16\", \"10.15.0.0/16\", \"10.16.0.0/16\"]\n", "x.toml:7: `destinations` of `[les]` has 17 entries; at most 16 are possible"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\n[[les.pep]]\nname = \"a\"\naddress = \"10.1.0.1:4502\"\npublic_key = \"KEY1\"\n[[les.pep]]\nname = \"a\"\naddress = \"10.1.0.2:4502\"\npublic_key = \"KEY2\"\n", "x.toml:13: PEP a has the name, address or `public_key` of a above; each PEP stands once, with its own"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\n[[les.pep]]\nname = \"\"\naddress = \"10.1.0.1:4502\"\npublic_key = \"KEY2\"\n", "x.toml:9: `name` of `[[les.pep]]` is empty or holds control characters; choose a printable one"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\n[[les.pep]]\nname = \"a\"\naddress = \"10.1.0.1\"\npublic_key = \"KEY2\"\n", "x.toml:11: `address`: bad address `10.1.0.1`; expected IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\""),
+    ("S [les]\npeps = [\"KEY2\", \"KEY2\"]\n", "x.toml:4: `peps` of `[les]` names AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE= twice; remove one"),
     ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:1\"\naddress = \"10.0.0.1:1\"\n", "x.toml:4: duplicate key `address`; remove one"),
 ];
 

@@ -122,9 +122,10 @@ impl LayeredEnds {
         // Each packet is judged by the client's rights.
         let prefixes = everywhere();
         let taken = |spi| self.tunnels.is_taken(spi);
+        let peps = self.tunnels.accepted();
         let rules = Rules {
             prefixes: &prefixes,
-            peps: &[],
+            peps: &peps,
             taken: &taken,
             psk: false,
         };

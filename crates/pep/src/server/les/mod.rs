@@ -14,9 +14,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use bentpipe_sealed::les::sa::Held;
+use bentpipe_sealed::les::sa::{Held, PepKey};
 use bentpipe_sealed::les::{Spi, spi_of};
 
+use crate::keys::PublicKey;
 use crate::net::datagrams::DatagramSocket;
 use crate::status;
 use bentpipe_tunnel::engine::ConnectionId;
@@ -60,9 +61,28 @@ struct SpiTable {
     places: HashMap<Spi, (u8, ConnectionId)>,
     held: Held<ReturnPath>,
     refused: status::LesRefused,
+    /// PEPs to which clients may hand K2.
+    peps: Vec<PepKey>,
 }
 
 impl LayeredTunnels {
+    /// No association yet; clients may hand K2 to PEPs with these keys.
+    pub(super) fn new(peps: &[PublicKey]) -> Self {
+        let tunnels = Self::default();
+        tunnels.accept(peps);
+        tunnels
+    }
+
+    /// Clients may hand K2 to PEPs with these keys from now on; associations that stand are what they were.
+    pub(super) fn accept(&self, peps: &[PublicKey]) {
+        self.table().peps = peps.iter().map(|key| PepKey(key.to_bytes())).collect();
+    }
+
+    /// PEPs to which clients may hand K2.
+    fn accepted(&self) -> Vec<PepKey> {
+        self.table().peps.clone()
+    }
+
     fn table(&self) -> MutexGuard<'_, SpiTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

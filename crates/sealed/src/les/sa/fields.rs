@@ -125,7 +125,7 @@ pub(super) fn message() -> Zeroizing<Vec<u8>> {
     Zeroizing::new(Vec::with_capacity(1024))
 }
 
-pub(super) fn put_address(address: IpAddr, out: &mut Vec<u8>) {
+pub(in crate::les) fn put_address(address: IpAddr, out: &mut Vec<u8>) {
     match address {
         IpAddr::V4(address) => {
             out.put_u8(4);

@@ -7,8 +7,11 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::super::{HeaderRoot, Roots, SpiPair, Writer};
+use super::LINGER;
 use super::message::{Grant, Handshake, PepKey};
-use super::{LINGER, REKEY};
+
+/// Time after which an association is renewed, 1 h.
+pub const REKEY: Duration = Duration::from_secs(3600);
 
 /// Time for which a PEP keeps K2: until the association has ended at both ends, and a minute.
 const LIFETIME: Duration = Duration::from_secs(REKEY.as_secs() + LINGER.as_secs() + 60);
@@ -26,6 +29,8 @@ pub struct Plan {
     pub ends: [IpAddr; 2],
     /// PEPs that have had K2 from A before this tunnel stood: they may have acknowledged bytes.
     pub introduced: BTreeSet<PepKey>,
+    /// PEPs that B has accepted before: they have K2 with Q1, others when B has answered.
+    pub accepted: BTreeSet<PepKey>,
 }
 
 /// K2 of an association, with the writers' numbers that are left.

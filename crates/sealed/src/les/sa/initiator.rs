@@ -1,5 +1,7 @@
 //! Initiator: end A, which begins every association of its tunnel.
 
+mod peps;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -7,13 +9,10 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::tunnel::LesKind;
 
 use super::super::{EndSender, MAX_NUMBER, Roots, SpiPair};
-use super::granting::{Granting, Plan};
+use super::granting::{Granting, Plan, REKEY};
 use super::message::{Answer, AnswerCode, Handshake, PepKey, Proof, Proposal};
 use super::{Live, Material, Step, Violation, send};
 use crate::Exporter;
-
-/// Time after which an association is renewed, 1 h.
-pub const REKEY: Duration = Duration::from_secs(3600);
 
 /// Packets of either direction after which an association is renewed; 2^20 numbers are left for the
 /// time that takes.
@@ -56,6 +55,8 @@ enum Progress {
 /// Association that B has accepted.
 struct Current {
     since: Instant,
+    /// PEPs that B has accepted in it.
+    peps: Vec<PepKey>,
     granting: Granting,
 }
 
@@ -146,8 +147,11 @@ impl Initiator {
         self.steps.push_back(send(LesKind::Q1, proposal.encode()));
         self.steps.push_back(Step::Listen(spis.to_a));
         let mut granting = Granting::new(&roots);
+        // Others have K2 once B has accepted them.
         for pep in &proposal.peps {
-            self.grant(*pep, &mut granting);
+            if self.accepts(*pep) {
+                self.grant(*pep, &mut granting);
+            }
         }
         // Make before break: the association before goes on until B has answered.
         let mut sender = Some(sender);
@@ -207,7 +211,15 @@ impl Initiator {
             return Ok(());
         }
         let granting = match asked.progress {
-            Progress::Short { granting, sender } => {
+            Progress::Short {
+                mut granting,
+                sender,
+            } => {
+                for pep in &asked.peps {
+                    if !self.accepts(*pep) {
+                        self.grant(*pep, &mut granting);
+                    }
+                }
                 let waits = sender.into_iter();
                 waits.for_each(|sender| self.live.send(now, asked.count, sender));
                 granting
@@ -218,8 +230,10 @@ impl Initiator {
                 .finish_exchange(now, &proposal, &exporter, &answer)
                 .ok_or(unasked)?,
         };
+        self.plan.accepted.extend(&asked.peps);
         self.current = Some(Current {
             since: now,
+            peps: asked.peps,
             granting,
         });
         self.refused = 0;
@@ -266,7 +280,9 @@ impl Initiator {
             self.live.stop_sending();
         }
         let known: BTreeSet<_> = asked.peps.iter().zip(&answer.known).collect();
-        self.plan.peps.retain(|pep| !known.contains(&(pep, &false)));
+        let refused = |pep: &PepKey| known.contains(&(pep, &false));
+        self.plan.peps.retain(|pep| !refused(pep));
+        self.plan.accepted.retain(|pep| !refused(pep));
         self.refused += 1;
         let helps = matches!(answer.code, AnswerCode::SpiInUse | AnswerCode::PepUnknown);
         if !helps || self.refused >= PATIENCE {
@@ -275,45 +291,6 @@ impl Initiator {
         // Whatever asked for this one asks for the next.
         self.changed = true;
         self.steps.push_back(Step::Refused(answer.code));
-    }
-
-    /// Hands K2 to a PEP that has connected again, which has a number of its own for that.
-    pub fn introduce(&mut self, pep: PepKey) {
-        if !self.plan.peps.contains(&pep) {
-            return;
-        }
-        let (mut asked, mut current) = (self.asked.take(), self.current.take());
-        for granting in [
-            current.as_mut().map(|current| &mut current.granting),
-            asked.as_mut().and_then(Asked::granting),
-        ] {
-            granting
-                .into_iter()
-                .for_each(|granting| self.grant(pep, granting));
-        }
-        (self.asked, self.current) = (asked, current);
-    }
-
-    /// Queues Q4 for one PEP; a new association is due where no number is left for it.
-    fn grant(&mut self, pep: PepKey, granting: &mut Granting) {
-        match granting.grant(pep, &mut self.plan) {
-            Some(grant) => self.steps.push_back(Step::Grant(pep, grant.encode())),
-            None => self.changed = true,
-        }
-    }
-
-    /// Takes a PEP's rights: all associations end at once, the next is without it. Connections that
-    /// it has acknowledged for are to be reset.
-    pub fn revoke(&mut self, pep: PepKey) {
-        if !self.plan.peps.contains(&pep) {
-            return;
-        }
-        self.plan.peps.retain(|own| *own != pep);
-        self.live.stop();
-        (self.asked, self.current) = (None, None);
-        (self.at_once, self.changed) = (true, true);
-        self.not_before = None;
-        self.steps.push_back(Step::Withdraw(pep));
     }
 
     /// Step that is to be taken next.

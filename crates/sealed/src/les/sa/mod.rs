@@ -20,15 +20,18 @@ mod psk;
 mod responder;
 #[cfg(test)]
 mod tests;
+mod word;
 
+pub(super) use fields::put_address;
 pub use fields::{MAX_PEPS, MAX_SELECTORS, MessageFault};
-pub use granting::Plan;
+pub use granting::{Plan, REKEY};
 pub use held::{HELD_PACKETS, HELD_TIME, Held};
-pub use initiator::{Initiator, MAX_ASSOCIATIONS, REKEY, RENEW_AT};
+pub use initiator::{Initiator, MAX_ASSOCIATIONS, RENEW_AT};
 pub use live::{LINGER, Live, Unopened, Unsent};
 pub use message::{Answer, AnswerCode, Grant, Handshake, PepKey, Proof, Proposal, Random};
 pub use psk::Psk;
 pub use responder::{BEGUN_PER_MINUTE, Responder, Rules};
+pub use word::{MAX_WORD, Word};
 
 use bentpipe_proto::tunnel::{LesBody, LesKind};
 use zeroize::Zeroizing;
@@ -54,7 +57,7 @@ pub enum Step {
     /// Send this message, a [`Proposal`], [`Answer`] or [`Proof`], on the tunnel's control stream.
     Send(LesKind, LesBody),
     /// Send Q4 to this PEP, on the connection to it.
-    Grant(PepKey, Zeroizing<Vec<u8>>),
+    Grant(PepKey, Box<Grant>),
     /// Close the connection to this PEP with REVOKED.
     Withdraw(PepKey),
     /// Take in packets of this direction, also those that are [`Held`].

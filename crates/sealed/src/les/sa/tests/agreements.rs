@@ -61,6 +61,22 @@ fn both_flows_establish_both_ends_and_grant_k2_with_numbers_of_their_own() {
     }
 }
 
+#[test]
+fn a_pep_that_b_has_accepted_has_k2_with_q1_and_a_new_one_after_q2() {
+    let mut own = plan(Handshake::Short);
+    own.accepted = [PEPS[1]].into();
+    let mut world = World::new(Handshake::Short);
+    world.a = Initiator::new(own);
+    world.settle();
+    let granted = |world: &World| world.grants.iter().map(|it| it.0).collect::<Vec<_>>();
+    assert_eq!(granted(&world), [PEPS[1]]);
+    world.a.introduce(PEPS[0]);
+    world.settle();
+    assert_eq!(granted(&world), [PEPS[1]], "B may not want it");
+    world.run(Duration::from_secs(1));
+    assert_eq!(granted(&world), [PEPS[1], PEPS[0]]);
+}
+
 /// K2 in a grant opens the packets of that association.
 #[test]
 fn a_pep_reads_what_it_was_granted() {
@@ -98,6 +114,8 @@ fn b_refuses_by_name_and_a_leaves_out_peps_that_b_does_not_know() {
         world.run(Duration::from_secs(3));
         assert_eq!(world.refused, [AnswerCode::PepUnknown]);
         assert_eq!(world.a.plan().peps, [PEPS[1]]);
+        let granted: BTreeSet<_> = world.grants.iter().map(|it| it.0).collect();
+        assert_eq!(granted, [PEPS[1]].into(), "K2 of nothing for the other");
         assert!(world.established.contains(&('a', 1)));
         assert!(world.a_sends(b"x"));
         world.run(Duration::from_secs(1));

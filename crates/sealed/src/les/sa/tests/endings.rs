@@ -173,11 +173,12 @@ fn a_pep_that_comes_again_has_another_number_and_is_told() {
 fn a_pep_that_was_known_before_the_tunnel_is_told() {
     let mut own = plan(Handshake::Short);
     own.introduced = [PEPS[1]].into();
+    own.accepted = PEPS.into();
     let mut a = Initiator::new(own);
     a.begin(origin(), material(0, 1));
     let grants: Vec<_> = std::iter::from_fn(|| a.poll_step())
         .filter_map(|step| match step {
-            Step::Grant(_, body) => Some(Grant::parse(&body).unwrap().renewed),
+            Step::Grant(_, grant) => Some(grant.renewed),
             _ => None,
         })
         .collect();
@@ -202,4 +203,22 @@ fn packets_are_held_within_bounds() {
     assert_eq!((held.deadline(), held.handle_timeout(late)), (None, 0));
     assert!(!held.hold(late, &packet(255), 4) && !held.hold(late, &[0; 3], 4));
     assert!(!held.hold(late, &[9; 1500], 4), "no packet is so long");
+}
+
+#[test]
+fn a_pep_that_is_added_is_in_the_next_association_and_the_one_before_goes_on() {
+    for handshake in [Handshake::Short, Handshake::Paper] {
+        let mut world = World::standing(handshake);
+        let third = PepKey([3; 32]);
+        world.known.push(third);
+        world.a.admit(third);
+        world.a.introduce(third);
+        world.settle();
+        assert!(world.a_sends(b"x") && world.grants.len() < 5);
+        world.run(Duration::from_secs(2));
+        let count = world.grants.iter().filter(|it| it.0 == third).count();
+        assert_eq!((count, world.at('b').len(), world.lost), (1, 1, 0));
+        let names: BTreeSet<_> = world.grants.iter().map(|it| it.1.spis.to_b).collect();
+        assert_eq!(names.len(), 2);
+    }
 }

@@ -83,7 +83,7 @@ type Reader = fn(&[u8]) -> Result<Vec<u8>, MessageFault>;
 
 #[test]
 fn every_cut_is_a_fault_and_every_other_byte_is_kept_or_refused() {
-    let all: [(Zeroizing<Vec<u8>>, Reader); 4] = [
+    let all: [(Zeroizing<Vec<u8>>, Reader); 6] = [
         (proposal(Handshake::Paper).encode(), |bytes| {
             Proposal::parse(bytes).map(|it| it.encode().to_vec())
         }),
@@ -101,6 +101,12 @@ fn every_cut_is_a_fault_and_every_other_byte_is_kept_or_refused() {
         (grant().encode(), |bytes| {
             Grant::parse(bytes).map(|it| it.encode().to_vec())
         }),
+        (Word::Grant(Box::new(grant())).encode(), |bytes| {
+            Word::parse(bytes).map(|it| it.encode().to_vec())
+        }),
+        (Word::Ended(spis()).encode(), |bytes| {
+            Word::parse(bytes).map(|it| it.encode().to_vec())
+        }),
     ];
     for (index, (whole, read)) in all.into_iter().enumerate() {
         for cut in 0..whole.len() {
@@ -114,6 +120,7 @@ fn every_cut_is_a_fault_and_every_other_byte_is_kept_or_refused() {
             for byte in 0..=u8::MAX {
                 let mut other = whole.to_vec();
                 other[at] = byte;
+                // A word of another kind may be whole as well.
                 assert!(read(&other).is_ok_and(|again| again == other) || read(&other).is_err());
             }
         }
@@ -151,6 +158,21 @@ fn most_of_everything_fits_into_a_control_frame() {
     assert!(encoded.len() <= 1024, "{}", encoded.len());
     assert_eq!(encoded.capacity(), 1024, "it did not grow");
     assert_eq!(Proposal::parse(&encoded), Ok(full));
+}
+
+#[test]
+fn words_to_a_pep_are_those_of_the_page_and_no_longer_than_they_may_be() {
+    let vector = |name: &str| page::vector("20.8", name);
+    assert_eq!(*Word::Ended(spis()).encode(), vector("LES: ENDED"));
+    let word = Word::Grant(Box::new(grant())).encode();
+    assert_eq!(*word, [&[0], &*vector("LES: Q4")].concat());
+    let full = Grant {
+        ends: ["2001:db8::1".parse().unwrap(); 2],
+        selectors: vec![prefix("2001:db8::/32"); MAX_SELECTORS],
+        ..grant()
+    };
+    let word = Word::Grant(Box::new(full)).encode();
+    assert!(word.len() <= MAX_WORD, "{}", word.len());
 }
 
 #[test]

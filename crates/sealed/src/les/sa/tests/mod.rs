@@ -38,6 +38,7 @@ fn plan(handshake: Handshake) -> Plan {
         peps: PEPS.to_vec(),
         ends: [[198, 51, 100, 1].into(), [203, 0, 113, 1].into()],
         introduced: BTreeSet::new(),
+        accepted: BTreeSet::new(),
     }
 }
 
@@ -157,10 +158,7 @@ impl World {
                     self.to_b
                         .push_back((self.now + HALF, Sent::Frame(frame, body.as_ref().to_vec())));
                 }
-                Step::Grant(pep, body) => {
-                    self.grants
-                        .push((pep, Grant::parse(&body).expect("a grant")));
-                }
+                Step::Grant(pep, grant) => self.grants.push((pep, *grant)),
                 Step::Withdraw(pep) => self.withdrawn.push(pep),
                 Step::Listen(_) => {}
                 Step::Established(count) => self.established.push(('a', count)),

@@ -4,11 +4,15 @@
 //! ```text
 //!   device ─► takes? ─► Initiator: seal ══ UDP 4501 ══ server
 //!   device ◄─────────── Initiator: open ══════════════╯
-//!      tunnel ─ Q1, Q2, Q3 ─► Initiator
+//!      tunnel ─ Q1, Q2, Q3 ─► Initiator ─ Q4 ─► Peps ══ a connection to each PEP
 //! ```
 //!
 //! While no association stands, packets are dropped and counted. A server without LES gets these connections through the
 //! tunnel: then the rules lead them to the listener ([`LesRoad::leads`]).
+
+mod introductions;
+mod peps;
+mod standing;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -18,18 +22,20 @@ use std::rc::Rc;
 
 use bentpipe_proto::tunnel::{LesBody, LesKind};
 use bentpipe_sealed::les::Unwritten;
-use bentpipe_sealed::les::sa::{AnswerCode, Initiator, Plan, Step, Unsent, Violation};
+use bentpipe_sealed::les::sa::{AnswerCode, Initiator, PepKey, Plan, Step, Unsent, Violation};
 use bytes::{Bytes, BytesMut};
 use tokio::net::UdpSocket;
 use tokio::task::yield_now;
 
 use super::connections::Attempt;
 use super::tunnels::Tunnels;
-use crate::config::ClientLes;
-use crate::les::{BATCH, LesTraffic, READ, material, tcp};
-use crate::process;
+use crate::config::{ClientConfig, ClientLes};
+use crate::keys::PrivateKey;
+use crate::les::{BATCH, LesTraffic, READ, begins_connection, material, tcp};
+use crate::process::{self, RunError};
 use crate::status;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
+use peps::Peps;
 
 /// TCP of a client that goes by LES.
 pub(crate) struct Layering {
@@ -40,6 +46,10 @@ pub(crate) struct Layering {
     traffic: Rc<RefCell<LesTraffic>>,
     /// A server without LES is in the log.
     lacking_told: Cell<bool>,
+    /// PEPs that are to have K2.
+    peps: Rc<Peps>,
+    /// PEPs that the server of this number has accepted.
+    accepted: RefCell<(usize, BTreeSet<PepKey>)>,
 }
 
 /// Way of the packets just now.
@@ -70,22 +80,28 @@ impl LesRoad {
 }
 
 impl Layering {
-    /// LES as `config` says, over the tunnels of `tunnels`; packets leave by `socket`. Needs the runtime.
+    /// LES as `config` says, over the tunnels of `tunnels`; `socket` makes sockets that are not intercepted. Needs the runtime.
     ///
     /// # Errors
-    /// The socket cannot be waited for.
+    /// There is no socket, or the `key` that PEPs know this client by cannot be used.
     pub(super) fn new(
-        config: ClientLes,
+        les: &ClientLes,
+        config: &ClientConfig,
         tunnels: &Rc<Tunnels>,
-        socket: std::net::UdpSocket,
-    ) -> io::Result<Self> {
+        key: &PrivateKey,
+        socket: impl Fn() -> Result<std::net::UdpSocket, RunError>,
+    ) -> Result<Self, RunError> {
+        let shown = (key, config.identity.allow_classical);
+        let peps = Peps::new(&les.peps, shown, socket()?, &config.state_dir)?;
         Ok(Self {
-            config,
+            config: les.clone(),
             tunnels: tunnels.clone(),
-            socket: UdpSocket::from_std(socket)?,
+            socket: UdpSocket::from_std(socket()?)?,
             road: RefCell::new(LesRoad::NoTunnel),
             traffic: Rc::default(),
             lacking_told: Cell::new(false),
+            peps: Rc::new(peps),
+            accepted: RefCell::default(),
         })
     }
 
@@ -104,7 +120,7 @@ impl Layering {
             let agreement = LesAgreement {
                 tunnel: attempt.id,
                 server,
-                initiator: Initiator::new(self.plan(attempt.address.ip())),
+                initiator: Initiator::new(self.plan(attempt)),
                 refused: None,
             };
             self.road.replace(LesRoad::Agreed(Box::new(agreement)));
@@ -119,15 +135,21 @@ impl Layering {
         }
     }
 
-    /// The associations that are wanted with the server at `server`.
-    fn plan(&self, server: IpAddr) -> Plan {
+    /// The associations that are wanted with the server of this attempt.
+    fn plan(&self, attempt: &Attempt) -> Plan {
+        let server = attempt.address.ip();
         let own = process::source_address(server);
+        let mut accepted = self.accepted.borrow_mut();
+        if accepted.0 != attempt.server {
+            *accepted = (attempt.server, BTreeSet::new());
+        }
         Plan {
             handshake: self.config.handshake,
             selectors: self.config.destinations.clone(),
-            peps: Vec::new(),
+            peps: self.peps.keys(),
             ends: [own.unwrap_or(server), server],
-            introduced: BTreeSet::new(),
+            introduced: self.peps.introduced(),
+            accepted: accepted.1.clone(),
         }
     }
 
@@ -145,6 +167,7 @@ impl Layering {
         let mut road = self.road.borrow_mut();
         if let LesRoad::Agreed(_) = *road {
             *road = LesRoad::NoTunnel;
+            self.peps.end_all_but(&BTreeSet::new());
         }
     }
 
@@ -169,6 +192,8 @@ impl Layering {
 
     /// Looks whether an association is to begin or to end; to be called every second.
     pub(super) fn tick(&self) {
+        self.peps.tick();
+        self.peps.look_up();
         let mut road = self.road.borrow_mut();
         if let LesRoad::Agreed(agreed) = &mut *road {
             agreed.initiator.handle_timeout(process::now());
@@ -187,9 +212,11 @@ impl Layering {
                 let inputs = |connection: &Connection| material(connection, count);
                 self.tunnels.look_at(agreed.tunnel, inputs)
             });
-            let Some(inputs) = inputs else { return };
+            let Some(inputs) = inputs else { break };
             agreed.initiator.begin(now, inputs);
         }
+        let live = agreed.initiator.live().receives().collect();
+        self.peps.end_all_but(&live);
     }
 
     fn take_step(&self, step: Step, agreed: &mut LesAgreement) {
@@ -201,18 +228,24 @@ impl Layering {
             }
             Step::Established(count) => {
                 agreed.refused = None;
+                self.accepted.borrow_mut().1 = agreed.initiator.plan().accepted.clone();
                 self.traffic.borrow_mut().begun();
                 // So that the random bytes cannot be opened later in what was recorded.
                 self.tunnels.change(id, Connection::renew_keys);
                 tracing::debug!("association {count} of LES stands");
+            }
+            Step::Refused(AnswerCode::PepUnknown) => {
+                // The next association is without it.
+                tracing::warn!("{}", AnswerCode::PepUnknown);
             }
             Step::Refused(code) => {
                 if agreed.refused.replace(code).is_none() {
                     tracing::warn!("LES does not begin, and its packets are dropped: {code}");
                 }
             }
-            // Packets of the server come only after its answer; there are no PEPs.
-            Step::Listen(_) | Step::Grant(..) | Step::Withdraw(_) => {}
+            Step::Grant(pep, grant) => self.peps.grant(pep, grant),
+            // Packets of the server come only after its answer. Lines are closed by whoever revokes.
+            Step::Listen(_) | Step::Withdraw(_) => {}
         }
     }
 
@@ -232,7 +265,9 @@ impl Layering {
             }
             match &mut *road {
                 LesRoad::Agreed(agreed) => self.seal(agreed, packet, &mut out),
-                // A connection that began in the tunnel's packets would end when the listener has the rest of it.
+                // A connection that began in the tunnel's packets would end when the listener has the rest of it. Others have begun
+                // at the far side, whose packets come through the tunnel.
+                LesRoad::Lacking if !begins_connection(packet) => true,
                 LesRoad::Lacking | LesRoad::NoTunnel => {
                     self.traffic.borrow_mut().without_association();
                     false
@@ -316,16 +351,23 @@ impl Layering {
 
     /// Part of `status`.
     pub(super) fn report(&self) -> status::Les {
+        let mut wanted = None;
         let (stands, reason) = match &mut *self.road.borrow_mut() {
             LesRoad::NoTunnel => (false, Some("there is no tunnel".to_owned())),
             LesRoad::Lacking => (false, Some("the server has no LES".to_owned())),
-            LesRoad::Agreed(agreed) => (
-                agreed.initiator.live().stands(),
-                agreed.refused.map(|code| code.to_string()),
-            ),
+            LesRoad::Agreed(agreed) => {
+                wanted = Some(agreed.initiator.plan().peps.clone());
+                (
+                    agreed.initiator.live().stands(),
+                    agreed.refused.map(|code| code.to_string()),
+                )
+            }
         };
+        // What the server refuses is not in the plan any more.
+        let refused = |pep| wanted.as_ref().is_some_and(|wanted| !wanted.contains(&pep));
         status::Les {
             reason,
+            peps: self.peps.report(refused),
             ..self.traffic.borrow().report(stands)
         }
     }
