@@ -6,7 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::config::{ClientConfig, PepConfig, Placed, PlainClient, PlainServer, ServerConfig};
+#[cfg(target_os = "linux")]
+use crate::config::PepConfig;
+use crate::config::{ClientConfig, Placed, PlainClient, PlainServer, ServerConfig};
 use crate::process::{Diagnosis, RunError};
 use crate::status::SandboxStatus;
 
@@ -78,6 +80,7 @@ impl<'a> Needs<'a> {
     }
 
     /// Of an operator's PEP.
+    #[cfg(target_os = "linux")]
     pub(crate) fn of_pep(config: &'a PepConfig, diagnosis: &'a Diagnosis) -> Self {
         Self {
             enabled: config.sandbox,
