@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::config::{
-    ClientConfig, OriginConfig, PepConfig, Placed, PlainClient, PlainServer, ServerConfig,
-};
+#[cfg(target_os = "linux")]
+use crate::config::PepConfig;
+use crate::config::{ClientConfig, OriginConfig, Placed, PlainClient, PlainServer, ServerConfig};
 use crate::process::{Diagnosis, RunError};
 use crate::status::SandboxStatus;
 
@@ -99,6 +99,7 @@ impl<'a> Needs<'a> {
     }
 
     /// Of an operator's PEP.
+    #[cfg(target_os = "linux")]
     pub(crate) fn of_pep(config: &'a PepConfig, diagnosis: &'a Diagnosis) -> Self {
         Self {
             enabled: config.sandbox,

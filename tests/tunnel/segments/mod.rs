@@ -192,6 +192,33 @@ fn a_pep_that_listens_and_is_killed_cuts_nothing_short() {
 }
 
 #[test]
+fn peps_that_are_both_killed_know_what_they_had_relayed() {
+    on_site("two killed PEPs", joined, |site| {
+        let [ipv4, ipv6] = site.routes();
+        let download = Transfer::start(&ipv4, Way::Download, 10 * LENGTH)?;
+        let upload = Transfer::start(&ipv6, Way::Upload, 10 * LENGTH)?;
+        download.until(LENGTH / 4, SOON)?;
+        upload.until(LENGTH / 4, SOON)?;
+        for pep in Pep::BOTH {
+            site.kill(pep)?;
+        }
+        for pep in Pep::BOTH {
+            site.run(pep)?;
+        }
+        // Nobody is left who remembers them but two files.
+        let ends = [
+            whole_or_reset("download", download)?,
+            whole_or_reset("upload", upload)?,
+        ];
+        ensure!(ends == [false; 2], "{ends:?}");
+        let reset = site.figure(Pep::Terminal, "/reset_total/earlier")?;
+        ensure!(reset > 0, "nothing of an earlier process was reset");
+        site.until_joined()?;
+        half_close(&ipv4)
+    });
+}
+
+#[test]
 fn a_pep_that_is_stopped_lets_flows_end_and_leaves_nothing_behind() {
     on_site("a stopped PEP", joined, |site| {
         let [ipv4, ipv6] = site.routes();

@@ -1,6 +1,7 @@
 //! The file of an operator's PEP: the other PEP, the interfaces towards both sides, and the TCP that is relayed between them.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,6 +31,9 @@ const DEFAULT_FLOW_MEMORY: ByteCount = ByteCount::new(1 << 20);
 
 /// Least memory of one direction of a relayed flow: a window of TCP without a scale.
 const LEAST_FLOW_MEMORY: ByteCount = ByteCount::new(64 << 10);
+
+/// UDP port at which clients hand over keys of headers, unless the file says otherwise.
+const LES_KEYS_PORT: u16 = 4502;
 
 /// Most clients whose packets of LES are relayed.
 const MAX_CLIENTS: usize = 1024;
@@ -68,11 +72,11 @@ pub struct PepConfig {
 pub struct OtherPep {
     /// Key that it proves to hold.
     pub public_key: PublicKey,
-    /// MeetingPlace place of the two.
+    /// Place at which the two meet.
     pub meeting: MeetingPlace,
 }
 
-/// MeetingPlace place of two PEPs: one of them listens, the other connects.
+/// Place at which two PEPs meet: one of them listens, the other connects.
 #[derive(Clone, Debug)]
 pub enum MeetingPlace {
     /// This PEP waits at this UDP address.
@@ -100,12 +104,14 @@ pub struct ClearTcp {
 }
 
 /// Packets of LES that are relayed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct PepLes {
     /// Keys of the clients that may hand this PEP their header keys.
     pub clients: Vec<PublicKey>,
     /// UDP port of the packets.
     pub port: u16,
+    /// UDP address at which clients hand them over.
+    pub listen: Placed<SocketAddr>,
 }
 
 /// Ceilings of what a PEP relays.
@@ -232,10 +238,28 @@ fn checked_les(source: &Source, les: Spanned<PepLesTable>) -> Result<PepLes, Con
             return Ok(PepLes {
                 clients: les.clients,
                 port,
+                listen: keys_listen(source, &span, les.listen)?,
             });
         }
     };
     Err(source.error(&span, fault))
+}
+
+/// Address at which clients hand keys over.
+fn keys_listen(
+    source: &Source,
+    table: &Range<usize>,
+    listen: Option<ListenAddresses>,
+) -> Result<Placed<SocketAddr>, ConfigError> {
+    let Some(ListenAddresses(listen)) = listen else {
+        let usual = (Ipv6Addr::UNSPECIFIED, LES_KEYS_PORT).into();
+        return Ok(source.placed(Spanned::new(table.clone(), usual)));
+    };
+    let span = listen.span();
+    match listen.into_inner()[..] {
+        [one] => Ok(source.placed(Spanned::new(span, one))),
+        _ => Err(source.error(&span, "`listen` of a PEP's `[les]` is one address")),
+    }
 }
 
 fn limits(source: &Source, written: LimitsTable) -> Result<PepLimits, ConfigError> {
@@ -320,6 +344,7 @@ struct PepLesTable {
     clients: Vec<PublicKey>,
     #[serde(default = "default_port")]
     port: u16,
+    listen: Option<ListenAddresses>,
 }
 
 /// `[limits]` as written.

@@ -18,7 +18,6 @@ use bentpipe_tunnel::lines::{LineCode, LineEnd, LineNotice, Lines};
 
 /// Something that happened at the door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "the role that holds a door is another part")]
 pub(crate) enum KeyEvent {
     /// A client has connected, and may grant.
     Connected(ClientKey),
@@ -33,7 +32,6 @@ pub(crate) enum KeyEvent {
 }
 
 /// Door of a PEP for keys.
-#[allow(dead_code, reason = "the role that holds a door is another part")]
 pub(crate) struct KeyDoor {
     lines: KeyLines,
     grants: RefCell<Grants>,
@@ -42,7 +40,6 @@ pub(crate) struct KeyDoor {
     clients: RefCell<BTreeMap<ConnectionId, PublicKey>>,
 }
 
-#[allow(dead_code, reason = "the role that holds a door is another part")]
 impl KeyDoor {
     /// Door at a bound, non-blocking socket, of the PEP with this `key`; `accepts` is asked in every handshake. To be called
     /// inside a runtime.
@@ -91,17 +88,14 @@ impl KeyDoor {
     }
 
     /// Takes in keys, and tells of it; never ends but with an error.
-    pub(crate) async fn serve(
-        &self,
-        mut tell: impl FnMut(KeyEvent, &mut Grants),
-    ) -> io::Result<()> {
+    pub(crate) async fn serve(&self, mut tell: impl FnMut(KeyEvent)) -> io::Result<()> {
         let served = self.lines.drive(|id, notice| match notice {
             LineNotice::Up(key) => {
                 tracing::info!("the client with public key {key} has connected");
                 // An earlier line of it is closed by now.
                 self.clients.borrow_mut().retain(|_, other| *other != key);
                 self.clients.borrow_mut().insert(id, key);
-                tell(KeyEvent::Connected(client(&key)), &mut self.grants());
+                tell(KeyEvent::Connected(client(&key)));
             }
             LineNotice::Word(word) => self.on_word(id, &word, &mut tell),
             LineNotice::Down(end) => self.on_down(id, &end, &mut tell),
@@ -109,7 +103,7 @@ impl KeyDoor {
         served.await
     }
 
-    fn on_word(&self, id: ConnectionId, word: &[u8], tell: &mut impl FnMut(KeyEvent, &mut Grants)) {
+    fn on_word(&self, id: ConnectionId, word: &[u8], tell: &mut impl FnMut(KeyEvent)) {
         let Some(key) = self.clients.borrow().get(&id).copied() else {
             return;
         };
@@ -126,22 +120,17 @@ impl KeyDoor {
             }
             Err(fault) => Err(fault.to_string()),
         };
+        drop(grants);
         match taken {
-            Ok(event) => tell(event, &mut grants),
+            Ok(event) => tell(event),
             Err(fault) => {
-                drop(grants);
                 tracing::warn!("the client with public key {key} breaks the protocol: {fault}");
                 self.put_out(id, LineCode::Violation, &fault, tell);
             }
         }
     }
 
-    fn on_down(
-        &self,
-        id: ConnectionId,
-        end: &LineEnd,
-        tell: &mut impl FnMut(KeyEvent, &mut Grants),
-    ) {
+    fn on_down(&self, id: ConnectionId, end: &LineEnd, tell: &mut impl FnMut(KeyEvent)) {
         let Some(key) = self.clients.borrow_mut().remove(&id) else {
             return;
         };
@@ -149,7 +138,7 @@ impl KeyDoor {
             // Until K2's time is over: a client may be silent because the satellite is.
             LineEnd::Lost(_) => {
                 tracing::info!("the client with public key {key} is not heard any more");
-                tell(KeyEvent::Lost(client(&key)), &mut self.grants());
+                tell(KeyEvent::Lost(client(&key)));
             }
             LineEnd::Closed(LineCode::Revoked) => {
                 tracing::warn!("the client with public key {key} has revoked its keys");
@@ -168,7 +157,7 @@ impl KeyDoor {
         id: ConnectionId,
         code: LineCode,
         reason: &str,
-        tell: &mut impl FnMut(KeyEvent, &mut Grants),
+        tell: &mut impl FnMut(KeyEvent),
     ) {
         self.lines
             .with(|lines, now| lines.close(now, id, code, reason));
@@ -177,16 +166,17 @@ impl KeyDoor {
         }
     }
 
-    fn erase(&self, key: &PublicKey, tell: &mut impl FnMut(KeyEvent, &mut Grants)) {
-        let (mut grants, client) = (self.grants(), client(key));
-        for pair in grants.pairs(client) {
-            tell(KeyEvent::Withdrawn(pair), &mut grants);
+    fn erase(&self, key: &PublicKey, tell: &mut impl FnMut(KeyEvent)) {
+        let client = client(key);
+        let pairs = self.grants().pairs(client);
+        for pair in pairs {
+            tell(KeyEvent::Withdrawn(pair));
         }
-        grants.forget(client);
+        self.grants().forget(client);
     }
 
     /// Puts out clients that are not accepted any more, after the list has changed.
-    pub(crate) fn recheck(&self, mut tell: impl FnMut(KeyEvent, &mut Grants)) {
+    pub(crate) fn recheck(&self, mut tell: impl FnMut(KeyEvent)) {
         let gone: Vec<_> = self
             .clients
             .borrow()

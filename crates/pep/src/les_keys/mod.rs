@@ -23,7 +23,6 @@ use crate::shard::{Sent, UdpWire};
 use bentpipe_tunnel::engine::{ConnectionId, Output};
 use bentpipe_tunnel::lines::{LineNotice, Lines};
 
-#[allow(unused_imports, reason = "the role that holds a door is another part")]
 pub(crate) use door::{KeyDoor, KeyEvent};
 
 /// Lines, and the socket that they cross.

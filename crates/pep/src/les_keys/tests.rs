@@ -58,7 +58,7 @@ impl Scene {
         let events = Rc::<RefCell<Vec<KeyEvent>>>::default();
         let (serving, told) = (door.clone(), events.clone());
         spawn_local(async move {
-            let served = serving.serve(|event, _| told.borrow_mut().push(event));
+            let served = serving.serve(|event| told.borrow_mut().push(event));
             panic!("{:?}", served.await);
         });
         Self {
@@ -152,7 +152,7 @@ fn a_client_that_breaks_the_protocol_or_leaves_the_list_is_put_out_with_its_keys
         assert_eq!(ends.borrow()[0], LineEnd::Closed(LineCode::Violation));
         assert_eq!(count(), 1);
         scene.listed.lock().unwrap().clear();
-        scene.door.recheck(|_, _| {});
+        scene.door.recheck(|_| {});
         assert_eq!(count(), 0);
         let ends = &clients[1].2;
         scene.until(|| !ends.borrow().is_empty()).await;

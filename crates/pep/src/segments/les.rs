@@ -46,10 +46,6 @@ pub(super) enum StaysClosed {
     /// Its key is not here, or it is none that a PEP relays: it passes untouched.
     NoKey,
     /// It is a copy, which no hop hands on (`PROTOCOL.md` §20.4).
-    #[allow(
-        dead_code,
-        reason = "only who has keys tells copies, and nobody grants them yet"
-    )]
     Copy,
 }
 

@@ -12,6 +12,7 @@
 
 mod counts;
 mod devices;
+mod granted;
 mod intake;
 mod journal;
 mod les;
@@ -21,7 +22,7 @@ mod relays;
 mod rules;
 
 use std::cell::RefCell;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,9 +37,10 @@ use tokio::sync::Notify;
 use tokio::task::LocalSet;
 use tokio::time::{interval, sleep_until};
 
-use crate::config::{MeetingPlace, PepConfig, Role};
+use crate::config::{MeetingPlace, PepConfig, Placed, Role};
 use crate::events;
-use crate::keys::{self, PrivateKey};
+use crate::keys::{self, PrivateKey, PublicKey};
+use crate::les_keys::{KeyDoor, KeyEvent};
 use crate::metrics::Metrics;
 use crate::page::PageServer;
 use crate::process::{self, Diagnosis, RunError};
@@ -53,9 +55,10 @@ use bentpipe_tunnel::engine::{ConnectionNotice, Engine, EngineConfig, Event, Ser
 use bentpipe_tunnel::transport::{MemoryPool, TunnelEvent};
 
 use devices::Devices;
+use granted::GrantedKeys;
 use intake::SegmentIntake;
 use journal::{Journal, JournalFile};
-use les::NoKeys;
+use les::{HeaderKeys, NoKeys};
 use link::{PeerLink, PeerNews};
 use relays::SegmentRelays;
 use rules::PepRules;
@@ -96,7 +99,8 @@ pub fn run(config: PepConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         let mut driver = Driver::new(shard.clone(), socket, None, driver_pulse)?;
         driver.hear_failures();
         let link = PeerLink::new(config.clone(), &key, key_log, (shard.clone(), dual_stack))?;
-        let pep = Pep::start(config, shard, link, memory / 2)?;
+        let door = door(&config, &key)?;
+        let pep = Pep::start(config, (shard, link), door, memory / 2)?;
         pep.serve(driver, &pulse, &pool).await
     })
 }
@@ -111,14 +115,16 @@ struct Pep {
     /// Timers of relays may have changed.
     changed: Notify,
     rules: PepRules,
+    /// Door at which clients of LES hand over keys of headers, if there are any.
+    door: Option<Rc<KeyDoor>>,
 }
 
 impl Pep {
-    /// Makes the devices and leads packets into them; relays may hold `memory` bytes.
+    /// Makes the devices and leads packets into them; relays may hold `memory` bytes, and open packets of LES with keys of `door`.
     fn start(
         config: Rc<PepConfig>,
-        shard: Rc<Shard>,
-        link: PeerLink,
+        (shard, link): (Rc<Shard>, PeerLink),
+        door: Option<Rc<KeyDoor>>,
         memory: u64,
     ) -> Result<Rc<Self>, RunError> {
         let privilege = |error| RunError::privilege(&config.sides.place, &error);
@@ -129,9 +135,13 @@ impl Pep {
         let bounds = bounds(&config, memory);
         let devices = Devices::create().map_err(privilege)?;
         let rules = PepRules::install(&config).map_err(privilege)?;
+        let keys: Box<dyn HeaderKeys> = match &door {
+            Some(door) => Box::new(GrantedKeys::new(door.clone())),
+            None => Box::new(NoKeys),
+        };
         Ok(Rc::new(Self {
-            // Clients cannot grant their keys yet: what can open packets of LES comes in here.
-            relays: RefCell::new(SegmentRelays::new(shard, bounds, journal, Box::new(NoKeys))),
+            relays: RefCell::new(SegmentRelays::new(shard, bounds, journal, keys)),
+            door,
             intake: RefCell::new(SegmentIntake::new(&config)),
             link,
             devices,
@@ -169,6 +179,7 @@ impl Pep {
             result = driver.run(|event| self.on_event(event)) => result?,
             result = self.take_in(End::Lan) => result?,
             result = self.take_in(End::Wan) => result?,
+            result = self.take_keys() => result?,
             () = self.keep_time() => {}
             () = self.link.keep_up() => {}
             () = self.tick() => {}
@@ -207,6 +218,9 @@ impl Pep {
         // Who is reset is asked first, and answers.
         tokio::time::sleep(rules::LAST_WORDS).await;
         self.rules.remove();
+        if let Some(door) = &self.door {
+            door.close();
+        }
         self.link.close();
         process::flush(self.link.shard()).await;
     }
@@ -223,6 +237,21 @@ impl Pep {
             });
             // The tunnel and the other device have their turn, however fast packets come.
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Takes keys of headers from clients; never ends but with an error.
+    async fn take_keys(&self) -> std::io::Result<()> {
+        let Some(door) = &self.door else {
+            return std::future::pending().await;
+        };
+        door.serve(|event| self.on_key_event(event)).await
+    }
+
+    fn on_key_event(&self, event: KeyEvent) {
+        // Bytes that were acknowledged can be written to their ends no more once the key is erased.
+        if let KeyEvent::Withdrawn(pair) = event {
+            self.act(|relays, now| relays.withdraw(now, &pair.scope()));
         }
     }
 
@@ -333,31 +362,57 @@ fn bounds(config: &PepConfig, memory: u64) -> Bounds {
     }
 }
 
+/// Socket at which this PEP waits for the other one, or by which it connects.
 fn socket(config: &PepConfig) -> Result<UdpSocket, RunError> {
-    let open = |address: SocketAddr, domain| {
-        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
-        if address.is_ipv6() {
-            socket.set_only_v6(false)?;
-        }
-        process::widen(&socket);
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        Ok::<UdpSocket, std::io::Error>(socket.into())
-    };
     match &config.peer.meeting {
-        MeetingPlace::Here(address) => {
-            open(**address, Domain::for_address(**address)).map_err(|source| RunError::Bind {
-                place: address.place.clone(),
-                address: **address,
-                what: "UDP",
-                source,
-            })
-        }
+        MeetingPlace::Here(address) => bound(address),
         MeetingPlace::There(_) => {
-            let any = open(([0_u16; 8], 0).into(), Domain::IPV6);
-            Ok(any.or_else(|_| open(([0, 0, 0, 0], 0).into(), Domain::IPV4))?)
+            let any = open(([0_u16; 8], 0).into());
+            Ok(any.or_else(|_| open(([0, 0, 0, 0], 0).into()))?)
         }
     }
+}
+
+/// UDP socket at an address of the file; `[::]` is for both families.
+fn bound(address: &Placed<SocketAddr>) -> Result<UdpSocket, RunError> {
+    let either = open(**address).or_else(|error| match address.ip().is_unspecified() {
+        // A kernel without IPv6.
+        true => open((Ipv4Addr::UNSPECIFIED, address.port()).into()),
+        false => Err(error),
+    });
+    either.map_err(|source| RunError::Bind {
+        place: address.place.clone(),
+        address: **address,
+        what: "UDP",
+        source,
+    })
+}
+
+fn open(address: SocketAddr) -> std::io::Result<UdpSocket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    )?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    process::widen(&socket);
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// Door at which clients of LES hand over keys of headers, if the file has some.
+fn door(config: &PepConfig, key: &PrivateKey) -> Result<Option<Rc<KeyDoor>>, RunError> {
+    let Some(les) = &config.les else {
+        return Ok(None);
+    };
+    let clients = les.clients.clone();
+    let accepts = Arc::new(move |key: &PublicKey| clients.contains(key));
+    let socket = bound(&les.listen)?;
+    KeyDoor::open(socket, key, accepts, config.identity.allow_classical)
+        .map(|door| Some(Rc::new(door)))
 }
 
 fn setup(

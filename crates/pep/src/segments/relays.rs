@@ -16,8 +16,8 @@ use bentpipe_proto::packets::write_checksums;
 use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::ReplyCode;
 use bentpipe_segments::{
-    Bounds, Cause, Event, FlowId, FlowName, Form, Headers, Message, Opening, Parser, Segment, Side,
-    Table, Verdict,
+    Bounds, Cause, Event, FlowId, FlowName, Form, Headers, Message, Opening, Parser, Scope,
+    Segment, Side, Table, Verdict,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -265,6 +265,24 @@ impl SegmentRelays {
     /// Flows that have a stream.
     pub(super) fn active(&self) -> usize {
         self.places.len()
+    }
+
+    /// Resets flows of this pair of ends, whose keys are about to be erased.
+    pub(super) fn withdraw(&mut self, now: Instant, scope: &Scope) {
+        let of_pair = |name: &FlowName| name.scope == *scope;
+        let all = self.names.iter();
+        let own = all.filter(|(member, name)| member.form == Form::Zones && of_pair(name));
+        let places = own.filter_map(|(member, _)| self.places.get(member).copied());
+        let places: Vec<_> = places.collect();
+        if !places.is_empty() {
+            tracing::warn!(
+                "{} relayed flows are reset: their client has taken its keys back",
+                places.len()
+            );
+        }
+        for place in places {
+            self.drop_stream(now, place);
+        }
     }
 
     /// Resets all flows that are relayed.
