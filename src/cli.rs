@@ -84,6 +84,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  bentpipe server --config server.toml")]
     Server(Server),
 
+    /// Run an origin of DSSL, before a web server
+    ///
+    /// Speaks TLS in the place of the web server at `upstream`. Browsers get what that answers; clients that list the host in `[dssl]`
+    /// get pages that nobody on the way reads, and their objects ahead, sealed, by servers that `hubs` lists. Prints a line with
+    /// "ready" once it serves; SIGINT and SIGTERM let open connections end first. Described in docs/dssl.md.
+    #[command(after_help = "Example:\n  bentpipe origin --config origin.toml")]
+    Origin(OriginFile),
+
     /// Validate a configuration file and the key file that it names
     ///
     /// Prints the first fault as `FILE:LINE: message` and exits with 3.
@@ -200,6 +208,13 @@ pub(crate) enum GuardAction {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct OriginFile {
+    /// Configuration of the origin
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Daemon {
     /// Configuration of the daemon [default: /etc/bentpipe/client.toml or server.toml]
     #[arg(long, value_name = "FILE")]
@@ -225,7 +240,7 @@ impl From<&Daemon> for bentpipe_pep::Diagnosis {
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// The configuration of a client or a server
+    /// The configuration of a client, a server or an origin
     pub(crate) file: PathBuf,
 
     /// Role of the file, if the file's content does not show it

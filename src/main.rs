@@ -43,6 +43,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Some(ServerCommand::List(options)) => command::operator::list(&options),
             Some(ServerCommand::Remove(options)) => command::operator::remove(&options),
         },
+        Command::Origin(options) => command::daemon::origin(&options),
         Command::Check(options) => command::check::run(&options),
         // An unhealthy daemon is an answer, not a failure.
         Command::Status(options) => return command::status::run(&options),

@@ -91,10 +91,10 @@ pub(crate) fn remove(place: &CaPlace) -> Result<(), Failure> {
 fn names(options: &CaInit) -> Result<Vec<TrustedName>, Failure> {
     let mut names = options.names.clone();
     if names.is_empty() {
-        names = client(&options.place)?.front().web.names.clone();
+        names = client(&options.place)?.front().answered_names();
     }
     if names.is_empty() {
-        let text = "which hosts is the CA for? Give `--name HOST`, or list them as `names` of the client's `[web]`";
+        let text = "which hosts is the CA for? Give `--name HOST`, or list them as `names` of the client's `[web]`, or `origins` of its `[dssl]`";
         return Err(Failure::Key(text.into()));
     }
     names.sort_unstable();

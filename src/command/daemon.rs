@@ -1,11 +1,11 @@
-//! `bentpipe client` and `bentpipe server`: configuration in, daemon until a signal.
+//! `bentpipe client`, `bentpipe server` and `bentpipe origin`: configuration in, daemon until a signal.
 
 use std::path::Path;
 
-use bentpipe_pep::config::{ClientFile, ServerFile};
-use bentpipe_pep::{client, end_on_panic, server};
+use bentpipe_pep::config::{ClientFile, OriginConfig, ServerFile};
+use bentpipe_pep::{client, end_on_panic, origin, server};
 
-use crate::cli::{Daemon, Role};
+use crate::cli::{Daemon, OriginFile, Role};
 use crate::exit::Failure;
 
 /// Runs the client.
@@ -20,6 +20,13 @@ pub(crate) fn server(options: &Daemon) -> Result<(), Failure> {
     end_on_panic();
     let config = ServerFile::load(config(options.config.as_deref(), Role::Server)?)?;
     Ok(server::run(config, &options.into())?)
+}
+
+/// Runs an origin.
+pub(crate) fn origin(options: &OriginFile) -> Result<(), Failure> {
+    end_on_panic();
+    let config = OriginConfig::load(&options.config)?;
+    Ok(origin::run(&config)?)
 }
 
 /// The configuration that the command line names, or the usual one of `role`, which must be there.

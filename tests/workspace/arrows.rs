@@ -159,7 +159,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
         "pep",
         &[
             &[
-                "device", "filler", "firewall", "keys", "state", "throttle", "tls",
+                "asked", "device", "filler", "firewall", "keys", "state", "throttle", "tls",
             ],
             &["config"],
             &["status"],
@@ -169,6 +169,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &["web"],
             &[
                 "authority",
+                "certified",
                 "congestion_control",
                 "events",
                 "kernel",
@@ -178,9 +179,10 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
                 "qlog",
                 "sandbox",
                 "service_manager",
+                "trust",
             ],
             &["net", "sampler", "stop"],
-            &["client", "server"],
+            &["client", "origin", "server"],
             &["doctor"],
         ],
     ),

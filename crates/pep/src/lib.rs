@@ -9,7 +9,9 @@
 //! The tunnel itself is crate `tunnel`'s, which owns no socket and no clock. Here are the sockets, clocks and tasks around
 //! it: a shard gives a tunnel's engine its UDP socket and timer, a relay joins one TCP connection and one flow.
 
+mod asked;
 pub mod authority;
+mod certified;
 pub mod client;
 pub mod config;
 mod congestion_control;
@@ -27,6 +29,7 @@ pub mod keys;
 mod les;
 mod metrics;
 mod net;
+pub mod origin;
 mod page;
 mod paths;
 mod process;
@@ -43,6 +46,7 @@ pub mod status;
 mod stop;
 mod throttle;
 mod tls;
+mod trust;
 mod web;
 
 #[cfg(target_os = "linux")]

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::config::{ClientConfig, Placed, PlainClient, PlainServer, ServerConfig};
+use crate::config::{ClientConfig, OriginConfig, Placed, PlainClient, PlainServer, ServerConfig};
 use crate::process::{Diagnosis, RunError};
 use crate::status::SandboxStatus;
 
@@ -54,17 +54,36 @@ impl<'a> Needs<'a> {
             enabled: config.sandbox,
             network: config.front.intercept.is_some() || !config.publish.is_empty(),
             raw: config.front.intercept.is_some(),
-            read: vec![&config.file, &config.identity.private_key_file],
+            read: [
+                config.file.as_path(),
+                config.identity.private_key_file.as_path(),
+            ]
+            .into_iter()
+            .chain(path(config.front.dssl.roots.file.as_ref()))
+            .collect(),
             state_dir: Some(&config.state_dir),
             status_socket: path(config.monitoring.status_socket.as_ref()),
             qlog: diagnosis.qlog.as_deref(),
         }
     }
 
+    /// Of an origin. What it reads is read before.
+    pub(crate) fn of_origin(config: &'a OriginConfig) -> Self {
+        Self {
+            enabled: config.sandbox,
+            network: false,
+            raw: false,
+            read: vec![&config.file],
+            state_dir: None,
+            status_socket: None,
+            qlog: None,
+        }
+    }
+
     /// Of a server with tunnels.
     pub(crate) fn of_server(config: &'a ServerConfig, diagnosis: &'a Diagnosis) -> Self {
         let mut read: Vec<&Path> = vec![&config.file, &config.identity.private_key_file];
-        let roots = config.web.tls.as_ref();
+        let roots = config.web.tls.as_ref().or(config.web.hub.as_ref());
         read.extend(path(roots.and_then(|roots| roots.file.as_ref())));
         Self {
             enabled: config.sandbox,

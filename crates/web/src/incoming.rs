@@ -20,7 +20,8 @@ pub enum Part {
 /// Place in a response.
 enum Within {
     Heads,
-    Body(BodyReader, bool),
+    /// Its reader, whether the connection ends with it, and whether it ends with the connection.
+    Body(BodyReader, bool, bool),
     Over,
 }
 
@@ -34,11 +35,19 @@ impl Default for Incoming {
 }
 
 impl Incoming {
-    /// Takes the next part off `unread`; `None`: more bytes are needed, or the response is over.
-    ///
-    /// # Errors
-    /// [`Malformed`]: where the response ends is not known; what is unread is left there.
-    pub fn read(&mut self, unread: &mut BytesMut) -> Result<Option<Part>, Malformed> {
+    /// Takes the next part off `unread`; `None`: more bytes are needed, or the response is over. What is no response, or has no
+    /// end that can be told, is the body of one that ends with the connection.
+    pub fn read(&mut self, unread: &mut BytesMut) -> Option<Part> {
+        match self.try_read(unread) {
+            Ok(part) => part,
+            Err(Malformed) => {
+                self.0 = Within::Body(BodyReader::new(Body::UntilClose), true, true);
+                self.try_read(unread).unwrap_or_default()
+            }
+        }
+    }
+
+    fn try_read(&mut self, unread: &mut BytesMut) -> Result<Option<Part>, Malformed> {
         match &mut self.0 {
             Within::Heads => {
                 let Some((response, used)) = Response::parse(unread)? else {
@@ -49,15 +58,16 @@ impl Incoming {
                     return Ok(Some(Part::Interim(head)));
                 }
                 let reader = BodyReader::new(response.body());
-                self.0 = Within::Body(reader, response.closes());
+                let open = response.body() == Body::UntilClose;
+                self.0 = Within::Body(reader, response.closes(), open);
                 Ok(Some(Part::Head(response, head)))
             }
-            Within::Body(reader, closes) if reader.is_done() => {
+            Within::Body(reader, closes, _) if reader.is_done() => {
                 let closes = *closes;
                 self.0 = Within::Over;
                 Ok(Some(Part::End(closes)))
             }
-            Within::Body(reader, _) => {
+            Within::Body(reader, ..) => {
                 let (mut payload, piece) = (Vec::new(), unread.len().min(MAX_DATA));
                 if piece == 0 {
                     return Ok(None);
@@ -70,17 +80,12 @@ impl Incoming {
         }
     }
 
-    /// What follows is of a body that ends with the connection: its own end cannot be told.
-    pub fn until_close(&mut self) {
-        self.0 = Within::Body(BodyReader::new(Body::UntilClose), true);
-    }
-
     /// The connection has ended; true if the response is whole with that.
     #[must_use]
-    pub fn ends_here(&self, response: Option<&Response>) -> bool {
+    pub fn ends_here(&self) -> bool {
         match &self.0 {
             Within::Heads => false,
-            Within::Body(..) => response.is_some_and(|it| it.body() == Body::UntilClose),
+            Within::Body(_, _, open) => *open,
             Within::Over => true,
         }
     }
@@ -96,7 +101,7 @@ mod tests {
         let (mut kinds, mut body) = (String::new(), Vec::new());
         for piece in bytes.chunks(size) {
             unread.extend_from_slice(piece);
-            while let Ok(Some(part)) = incoming.read(&mut unread) {
+            while let Some(part) = incoming.read(&mut unread) {
                 let kind = match part {
                     Part::Interim(_) => 'i',
                     Part::Head(..) => 'h',
@@ -104,7 +109,13 @@ mod tests {
                         body.extend(payload);
                         continue;
                     }
-                    Part::End(closes) => if closes { 'c' } else { 'e' },
+                    Part::End(closes) => {
+                        if closes {
+                            'c'
+                        } else {
+                            'e'
+                        }
+                    }
                 };
                 kinds.push(kind);
             }
@@ -115,14 +126,32 @@ mod tests {
     #[test]
     fn parts_come_in_their_order_however_they_are_cut() {
         for (text, kinds, body) in [
-            ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", "he", "abc"),
-            ("HTTP/1.1 103 E\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", "ihe", "ab"),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+                "he",
+                "abc",
+            ),
+            (
+                "HTTP/1.1 103 E\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+                "ihe",
+                "ab",
+            ),
             ("HTTP/1.1 204 N\r\nConnection: close\r\n\r\n", "hc", ""),
             ("HTTP/1.1 200 OK\r\n\r\nabc", "h", "abc"),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz",
+                "h",
+                "xyz",
+            ),
+            ("no response\r\n", "", "no response\r\n"),
         ] {
             for size in [1, 5, 500] {
                 let found = parts(text.as_bytes(), size);
-                assert_eq!(found, (kinds.to_owned(), body.as_bytes().to_vec()), "{text}");
+                assert_eq!(
+                    found,
+                    (kinds.to_owned(), body.as_bytes().to_vec()),
+                    "{text}"
+                );
             }
         }
     }

@@ -141,7 +141,9 @@ impl<K: Clone + Eq + Hash> Store<K> {
                 self.fail(page, id);
                 true
             }
-            Frame::Request(_) | Frame::Tls(_) | Frame::Relay | Frame::Hub(_) | Frame::Ready(_) => false,
+            Frame::Request(_) | Frame::Tls(_) | Frame::Relay | Frame::Hub(_) | Frame::Ready(_) => {
+                false
+            }
         }
     }
 

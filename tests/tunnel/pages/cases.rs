@@ -129,6 +129,12 @@ pub(super) fn figure(site: &Site, name: &str) -> Result<u64> {
     Ok(status["web"][name].as_u64().unwrap_or_default())
 }
 
+/// Figures of the client's `status` about sessions of DSSL.
+pub(super) fn sealed(site: &Site) -> Result<serde_json::Value> {
+    let status = status(&site.client_home().join("client.sock"))?;
+    Ok(status["web"]["sealed"].clone())
+}
+
 /// Figures about pages of the only client that its server tells of.
 pub(super) fn served(site: &Site) -> Result<serde_json::Value> {
     let socket = site.topology.directory().join("server.sock");

@@ -5,6 +5,7 @@ mod cases;
 mod hostile;
 mod multiplexed;
 mod origin;
+mod sealed;
 mod speech;
 mod trusted;
 

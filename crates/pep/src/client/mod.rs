@@ -319,6 +319,7 @@ fn capabilities(config: &ClientConfig) -> u64 {
         (config.dns.is_some(), capability::DNS),
         (config.front.web.prefetch, capability::PAGES),
         (!config.front.web.names.is_empty(), capability::TRUSTED),
+        (!config.front.dssl.origins.is_empty(), capability::DSSL),
         (config.front.les.is_some(), capability::LES),
     ];
     let present = has.into_iter().filter(|(present, _)| *present);

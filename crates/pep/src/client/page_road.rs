@@ -37,10 +37,32 @@ impl PageRoad for Session {
         first: Bytes,
     ) -> Result<FlowHandle, Outcome> {
         let opened = open_handle(self, (destination, source), &first, true).await;
-        opened.map_err(|failure| match failure {
-            NotOpened::Application => Outcome::LanReset,
-            NotOpened::NoServer => Outcome::TunnelLost,
-            NotOpened::Code(code) => Outcome::Refused(code),
-        })
+        opened.map_err(outcome)
+    }
+
+    fn hub(&self) -> Option<[u8; 32]> {
+        let carries = self
+            .tunnels()
+            .look(|connection| Some(connection.tunnel.carries_dssl()));
+        let key = carries.filter(|carries| *carries).and(self.server_key())?;
+        Some(key.to_bytes())
+    }
+
+    async fn open_flow(
+        &self,
+        destination: &Destination,
+        source: Option<SocketAddr>,
+    ) -> Result<FlowHandle, Outcome> {
+        let opened = open_handle(self, (destination, source), &Bytes::new(), false).await;
+        opened.map_err(outcome)
+    }
+}
+
+/// End of a browser's connection for want of a flow.
+fn outcome(failure: NotOpened) -> Outcome {
+    match failure {
+        NotOpened::Application => Outcome::LanReset,
+        NotOpened::NoServer => Outcome::TunnelLost,
+        NotOpened::Code(code) => Outcome::Refused(code),
     }
 }

@@ -29,7 +29,7 @@ use super::tunnels::Tunnels;
 use super::web::Pages;
 use super::wires::Wires;
 use crate::config::{ClientConfig, FrontEnds};
-use crate::keys::PrivateKey;
+use crate::keys::{PrivateKey, PublicKey};
 use crate::metrics::FirstByte;
 use crate::paths::PathMemory;
 use crate::process::{self, RunError};
@@ -120,7 +120,7 @@ impl Session {
             published: Published::new(config.clone(), tunnels.clone()),
             ways: Ways {
                 sle,
-                pages: Pages::new(&config),
+                pages: Pages::new(&config, keys.0)?,
             },
             first_byte: config.monitoring.metrics.as_ref().map(|_| FirstByte::new()),
             config,
@@ -215,6 +215,13 @@ impl Session {
 
     pub(super) fn front(&self) -> &FrontEnds {
         &self.config.front
+    }
+
+    /// Key of the tunnel's server.
+    pub(super) fn server_key(&self) -> Option<PublicKey> {
+        let winner = self.tunnels.state().winner()?;
+        let server = self.config.servers.get(winner.server)?;
+        Some(server.public_key)
     }
 
     /// Connections of the client.

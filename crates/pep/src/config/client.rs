@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::dns::{self, ClientDns};
+use super::dssl::{self, ClientDsslTable};
 use super::fec;
 use super::front::{FrontEnds, Intercept, ProxyFrontEnd};
 use super::identity::{self, Identity};
@@ -270,8 +271,10 @@ impl ClientConfig {
         }
         let paced = file.link.iter().any(Link::is_paced);
         let intercept = file.intercept.as_ref().map(Spanned::get_ref);
+        let web = web::client(source, file.web)?;
         let front = FrontEnds {
-            web: web::client(source, file.web)?,
+            dssl: dssl::client(source, file.dssl, &web.names)?,
+            web,
             les: les::client(source, file.les, intercept, paced)?,
             ..FrontEnds::new(source, file.intercept, file.socks5, file.http, file.rule)?
         };
@@ -330,6 +333,7 @@ struct QuicClientFile {
     sle: Option<Spanned<ClientSle>>,
     les: Option<Spanned<ClientLesTable>>,
     web: Option<Spanned<ClientWebTable>>,
+    dssl: Option<Spanned<ClientDsslTable>>,
     dns: Option<Spanned<ClientDns>>,
     metering: Option<Spanned<Metering>>,
     open_wait: Option<TimeSpan>,

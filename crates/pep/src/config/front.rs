@@ -11,8 +11,10 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::ConfigError;
+use super::dssl::ClientDssl;
 use super::les::ClientLes;
 use super::rule::{Action, Asked, Rule};
+use super::trusted_name::TrustedName;
 use super::value::{self, Http3, InterfaceName, OnFailure, OtherTraffic};
 use super::web::ClientWeb;
 
@@ -30,6 +32,8 @@ pub struct FrontEnds {
     pub http: Option<Placed<ProxyFrontEnd>>,
     /// Pages that are fetched ahead, where connections to web servers are taken in.
     pub web: ClientWeb,
+    /// Origins whose pages' objects come ahead and stay sealed.
+    pub dssl: ClientDssl,
     /// TCP that goes by LES, if some is to.
     pub les: Option<ClientLes>,
     /// In order.
@@ -98,11 +102,18 @@ impl FrontEnds {
             socks5: socks5.map(|front_end| source.placed(front_end)),
             http: http.map(|front_end| source.placed(front_end)),
             web: ClientWeb::default(),
+            dssl: ClientDssl::default(),
             les: None,
             rules: rules.into_iter().map(Spanned::into_inner).collect(),
         };
         front.check_routes(source)?;
         Ok(front)
+    }
+
+    /// Hosts that a client answers for in TLS, by its local CA.
+    #[must_use]
+    pub fn answered_names(&self) -> Vec<TrustedName> {
+        [&self.web.names[..], &self.dssl.origins[..]].concat()
     }
 
     /// Refuses a client that would take in nothing, and for which `others` would do as well.

@@ -10,6 +10,7 @@
 mod client;
 mod destinations;
 mod dns;
+mod dssl;
 mod fec;
 mod front;
 mod identity;
@@ -17,6 +18,7 @@ mod les;
 mod metering;
 mod metrics;
 mod monitoring;
+mod origin;
 mod page;
 mod plain;
 mod publish;
@@ -47,11 +49,13 @@ pub use bentpipe_config::{ConfigError, Place, Placed};
 pub use client::{ClientConfig, Direction, Link, MemoryCeilings, Server, WirePreference};
 pub use destinations::{Destinations, Service};
 pub use dns::{ClientDns, RouterDns, ServerDns};
+pub use dssl::ClientDssl;
 pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
 pub use identity::Identity;
 pub use les::ClientLes;
 pub use metering::{AtCap, Metering, MonthDay, Period};
 pub use monitoring::Monitoring;
+pub use origin::OriginConfig;
 pub use page::{Page, PageToken};
 pub use plain::{PlainClient, PlainServer, PlainSource};
 pub use publish::{Permit, PortProtocol, Publish};
@@ -247,6 +251,20 @@ pub fn intercepting(path: &Path) -> Result<ClientFile, ConfigError> {
 /// What [`ClientConfig::load`] and [`ServerConfig::load`] report, or that the content shows no role.
 pub fn check(path: &Path, role: Option<Role>) -> Result<Role, ConfigError> {
     load(path, role).map(|file| file.role())
+}
+
+/// Validates `path` as an origin's, if it is one; false: it is another daemon's.
+///
+/// # Errors
+/// What [`OriginConfig::load`] reports.
+pub fn check_origin(path: &Path) -> Result<bool, ConfigError> {
+    let source = Source::read(path)?;
+    let table: toml::Table = source.parse()?;
+    let is_one = table.contains_key("origin");
+    if is_one {
+        OriginConfig::from_source(&source)?;
+    }
+    Ok(is_one)
 }
 
 /// Reads and validates `path` as [`check`] does.

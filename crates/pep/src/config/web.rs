@@ -37,6 +37,8 @@ pub struct ServerWeb {
     pub prefetch: bool,
     /// Pages over TLS, for clients that list hosts; `None`: not here.
     pub tls: Option<WebRoots>,
+    /// The server is a hub of DSSL, for clients that list origins; `None`: it is none.
+    pub hub: Option<WebRoots>,
 }
 
 /// Certificate authorities whose web servers are believed.
@@ -50,9 +52,11 @@ impl ServerWeb {
     /// True if `other` asks for something else, wherever it stands in the file.
     pub(super) fn differs(&self, other: &Self) -> bool {
         let told = |web: &Self| {
-            let roots = web.tls.as_ref();
-            let file = roots.map(|roots| roots.file.as_ref().map(|file| file.to_path_buf()));
-            (web.prefetch, file)
+            let file = |roots: &Option<WebRoots>| {
+                let file = |roots: &WebRoots| roots.file.as_ref().map(|file| file.to_path_buf());
+                roots.as_ref().map(file)
+            };
+            (web.prefetch, file(&web.tls), file(&web.hub))
         };
         told(self) != told(other)
     }
@@ -78,6 +82,8 @@ pub(super) struct ServerWebTable {
     prefetch: bool,
     #[serde(default)]
     tls: WebTls,
+    #[serde(default)]
+    hub: bool,
     roots: Option<Spanned<PathBuf>>,
 }
 
@@ -138,21 +144,19 @@ pub(super) fn server(
         return Ok(ServerWeb::default());
     };
     let (span, table) = (table.span(), table.into_inner());
-    let tls = match (table.tls, table.roots) {
-        (WebTls::Off, None) => None,
-        (WebTls::Off, Some(roots)) => {
-            let fault = "`roots` of `[web]` needs `tls = \"trusted\"`";
-            return Err(source.error(&roots.span(), fault));
-        }
-        (WebTls::Trusted, _) if !table.prefetch => {
-            return Err(source.error(&span, WITHOUT_PREFETCH));
-        }
-        (WebTls::Trusted, roots) => Some(WebRoots {
-            file: roots.map(|roots| source.resolve_placed(roots)),
-        }),
-    };
+    let trusted = table.tls == WebTls::Trusted;
+    if let Some(roots) = table.roots.as_ref().filter(|_| !trusted && !table.hub) {
+        let fault = "`roots` of `[web]` needs `tls = \"trusted\"` or `hub = true`";
+        return Err(source.error(&roots.span(), fault));
+    }
+    if trusted && !table.prefetch {
+        return Err(source.error(&span, WITHOUT_PREFETCH));
+    }
+    let file = table.roots.map(|roots| source.resolve_placed(roots));
+    let roots = WebRoots { file };
     Ok(ServerWeb {
         prefetch: table.prefetch,
-        tls,
+        tls: trusted.then(|| roots.clone()),
+        hub: table.hub.then_some(roots),
     })
 }

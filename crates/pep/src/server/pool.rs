@@ -19,7 +19,6 @@ use super::les::{LayeredTunnels, LesInbox};
 use super::packets::Network;
 use super::sle::{FreshFlow, SealedTunnels};
 use super::tls::{Inboxes, TlsDoor};
-use super::web::trust;
 use super::worker::{Arrivals, Shared, Worker};
 use crate::config::{Client, ServerConfig};
 use crate::events;
@@ -33,6 +32,8 @@ use crate::service_manager::ServiceManager;
 use crate::shard::{Neighbours, Pulse, PulseView};
 use crate::status::{self, ClientStatus, Memory, Side, StatusReport};
 use crate::stop;
+use crate::trust::{trust, trust_shown};
+use bentpipe_sealed::dssl::ALPN_HUB;
 use bentpipe_tunnel::engine::ServerSetup;
 use bentpipe_tunnel::engine::identity;
 use bentpipe_tunnel::transport::MemoryPool;
@@ -88,6 +89,12 @@ impl Pool {
             layered,
             pages: config.web.prefetch,
             trust: config.web.tls.as_ref().map(trust).transpose()?,
+            hub: config
+                .web
+                .hub
+                .as_ref()
+                .map(|roots| trust_shown(roots, key, &[ALPN_HUB]))
+                .transpose()?,
         };
         let (mut wires, mut flows) = (wires.into_iter(), flows.into_iter());
         let mut packets = packets.into_iter();

@@ -81,7 +81,11 @@ impl Sessions {
         Rc::new(Self {
             layered: shared.layered.as_ref().map(layered),
             sealed: shared.sealed.as_ref().map(sealed),
-            pages: ServedPages::new(flows.clone(), shared.trust.clone()),
+            pages: ServedPages::new(
+                (flows.clone(), shared.pages),
+                shared.trust.clone(),
+                shared.hub.clone(),
+            ),
             flows,
             queries: Queries::new(shard.clone(), resolver, translations),
             rule: Rule {
@@ -516,7 +520,8 @@ impl Sessions {
                         session: status::Session {
                             sle: sealed.map(|sealed| sealed.report(&session.key)),
                             les: self.layered.as_ref().and_then(|layered| layered.report(id)),
-                            web: self.shared.pages.then(|| self.pages.report(id)),
+                            web: (self.shared.pages || self.shared.hub.is_some())
+                                .then(|| self.pages.report(id)),
                             ..session.sample(now, connection)
                         },
                     })

@@ -54,6 +54,8 @@ pub(super) struct Shared {
     pub(super) pages: bool,
     /// Trust in origins' certificates, where pages over TLS are fetched ahead.
     pub(super) trust: Option<Arc<rustls::ClientConfig>>,
+    /// TLS with origins of DSSL, where the server is a hub.
+    pub(super) hub: Option<Arc<rustls::ClientConfig>>,
 }
 
 /// Connections and packets that come to the shard by the main thread.
@@ -94,12 +96,7 @@ impl Worker {
             reset_key: self.reset_key.clone(),
             shard: Some(self.index),
             server: Some(self.setup.clone()),
-            hello: hello(
-                self.families,
-                max_flows,
-                &self.dialling.dns,
-                (self.shared.pages, self.shared.trust.is_some()),
-            ),
+            hello: hello(self.families, max_flows, &self.dialling.dns, &self.shared),
             memory,
             pool: self.shared.pool.clone(),
             wishes: Wishes {
@@ -132,7 +129,7 @@ impl Worker {
     }
 }
 
-fn hello(families: Families, max_flows: u64, dns: &Dns, (pages, trusted): (bool, bool)) -> Hello {
+fn hello(families: Families, max_flows: u64, dns: &Dns, shared: &Shared) -> Hello {
     let wanted = |wanted: bool, bit: u64| if wanted { bit } else { 0 };
     Hello {
         version: VERSION,
@@ -143,8 +140,9 @@ fn hello(families: Families, max_flows: u64, dns: &Dns, (pages, trusted): (bool,
         max_flows,
         capabilities: capability::PUBLISH
             | wanted(dns.enabled, capability::DNS)
-            | wanted(pages, capability::PAGES)
-            | wanted(trusted, capability::TRUSTED),
+            | wanted(shared.pages, capability::PAGES)
+            | wanted(shared.trust.is_some(), capability::TRUSTED)
+            | wanted(shared.hub.is_some(), capability::DSSL),
         ..Hello::default()
     }
 }

@@ -59,7 +59,7 @@ pub use tunnel::{
     Acks, ClassSource, Families, LinkClass, Receiving, Repairs, Sending, Tunnel, TunnelState,
     WireKind,
 };
-pub use web::{ObjectsFailed, PagesAhead};
+pub use web::{ObjectsFailed, PagesAhead, SealedPages};
 
 use crate::config::{Role, Transport};
 use bentpipe_tunnel::engine::Ledger;

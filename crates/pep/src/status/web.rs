@@ -36,8 +36,20 @@ pub struct PagesAhead {
     pub trusted_total: u64,
     /// Times that an origin's TLS was not believed (server).
     pub refused_total: u64,
+    /// Sessions of DSSL.
+    pub sealed: SealedPages,
     /// Bytes of objects that wait for a browser (client).
     pub bytes_held: u64,
+}
+
+/// Sessions of DSSL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SealedPages {
+    /// Connections to origins by which objects may come (client), or sessions whose key was given (server).
+    pub sessions_total: u64,
+    /// Sealed objects, and at a server links, that were dropped because they were not what the origin has sealed.
+    pub dropped_total: u64,
 }
 
 /// Objects that were promised and did not come whole, by cause.
@@ -80,6 +92,7 @@ impl Display for PagesAhead {
             (self.failed_total, "failed"),
             (self.crowded_total, "pages too many at once"),
             (self.refused_total, "without trust in the origin"),
+            (self.sealed.dropped_total, "sealed and false"),
         ];
         if ends.iter().any(|(count, _)| *count > 0) {
             write!(f, "; {}", counted(&ends))?;
@@ -87,6 +100,13 @@ impl Display for PagesAhead {
         if self.trusted_total > 0 {
             let trusted = quantity(self.trusted_total, "connection");
             write!(f, "; {trusted} over TLS")?;
+        }
+        if self.sealed.sessions_total > 0 {
+            write!(
+                f,
+                "; {} of DSSL",
+                quantity(self.sealed.sessions_total, "session")
+            )?;
         }
         if self.used_bytes_total + self.wasted_bytes_total > 0 {
             let (used, wasted) = (size(self.used_bytes_total), size(self.wasted_bytes_total));

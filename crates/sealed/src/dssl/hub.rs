@@ -4,9 +4,7 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 
-use super::{
-    Chunk, HubFrame, Link, LinkFault, LinkOpener, MAX_CHUNK, ObjectId, PROOF, SessionId,
-};
+use super::{Chunk, HubFrame, Link, LinkFault, LinkOpener, MAX_CHUNK, ObjectId, PROOF, SessionId};
 
 /// Most bytes of objects that a hub carries for one page.
 const MAX_PAGE: u64 = 17 << 20;
@@ -153,12 +151,7 @@ impl HubSession {
         Ok(HubNews::Links(links))
     }
 
-    fn object(
-        &mut self,
-        id: ObjectId,
-        chunk: Chunk,
-        sealed: Bytes,
-    ) -> Result<HubNews, HubDropped> {
+    fn object(&mut self, id: ObjectId, chunk: Chunk, sealed: Bytes) -> Result<HubNews, HubDropped> {
         let keyed = matches!(self.state, HubState::Keyed(_));
         if !keyed || !self.fetched.contains(&id) || sealed.len() > MAX_CHUNK + 16 {
             return Err(HubDropped::Object);

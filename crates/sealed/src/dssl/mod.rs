@@ -24,7 +24,9 @@ mod tests;
 pub use hello::{ALPN_HUB, ALPN_K1, DSSL_HELLO, DsslHello, DsslHelloError};
 pub use hub::{HubDropped, HubNews, HubSession};
 pub use keys::{LinkKey, PROOF, Secrets, SessionId};
-pub use object::{Chunk, MAX_CHUNK, ObjectFault, ObjectId, ObjectOpener, ObjectSealer, ObjectWriter};
+pub use object::{
+    Chunk, MAX_CHUNK, ObjectFault, ObjectId, ObjectOpener, ObjectSealer, ObjectWriter,
+};
 pub use origin::{KeyRefusal, OriginSession};
 pub use record::{
     HubFrame, HubFrameError, HubFrameReader, Link, LinkFault, LinkOpener, LinkSealer, MAX_ASKED,

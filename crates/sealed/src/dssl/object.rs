@@ -80,6 +80,12 @@ impl Chunk {
         self.0
     }
 
+    /// True for the first one, which is a head.
+    #[must_use]
+    pub const fn is_first(self) -> bool {
+        self.index() == 0
+    }
+
     /// True for the last one.
     #[must_use]
     pub const fn is_last(self) -> bool {

@@ -90,8 +90,8 @@ impl OriginSession {
         self.objects.begin(id)
     }
 
-    /// The request with this number begins: objects of those before that nobody asked for are not
-    /// given any more.
+    /// The page that answers the request with this number begins: objects of those before that
+    /// nobody asked for are not given any more.
     pub fn begin_page(&mut self, page: u32) {
         self.objects.forget_before(page);
     }

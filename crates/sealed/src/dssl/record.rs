@@ -263,7 +263,9 @@ impl LinkSealer {
             }
         }
         let records = records.into_iter();
-        records.map(|(count, text)| self.record(count, &text)).collect()
+        records
+            .map(|(count, text)| self.record(count, &text))
+            .collect()
     }
 
     fn record(&mut self, count: u8, links: &[u8]) -> Option<HubFrame> {

@@ -182,7 +182,8 @@ impl Terminal {
     /// The hub promises an object. False: it may not.
     pub fn on_promise(&mut self, id: ObjectId, target: &str) -> bool {
         let url = url(&self.host, target);
-        self.objects().is_some_and(|objects| objects.expect(id, &url))
+        self.objects()
+            .is_some_and(|objects| objects.expect(id, &url))
     }
 
     /// Opens a chunk that the hub has brought.

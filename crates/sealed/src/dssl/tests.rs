@@ -118,12 +118,17 @@ impl Parties {
 fn frames_are_those_of_the_protocol() {
     let mut parties = Parties::new();
     expect("DSSL: DSSL_HELLO", &DsslHello { hub: Some(HUB) }.encode());
-    let key = OriginSession::new(&secrets(), HUB, HOST).key_for(&HUB).unwrap();
+    let key = OriginSession::new(&secrets(), HUB, HOST)
+        .key_for(&HUB)
+        .unwrap();
     expect("DSSL: KEYREQ, KEY", &encoded(&[parties.hub.request(), key]));
     expect("DSSL: proof", &secrets().links().proof(secrets().session()));
     let mut fresh = OriginSession::new(&secrets(), HUB, HOST);
     let targets = [(1, "/a.css".to_owned()), (2, "/b.js".to_owned())];
-    expect("DSSL: LINKS", &encoded(&fresh.announce(0, targets).unwrap()));
+    expect(
+        "DSSL: LINKS",
+        &encoded(&fresh.announce(0, targets).unwrap()),
+    );
     let links = parties.announce(0, &["/a.css", "/b.js"]);
     let fetch = parties.hub.fetch(links[1].id);
     let texts: [&[u8]; 2] = [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b"ab"];
@@ -162,7 +167,10 @@ fn every_object_is_sealed_once() {
     let next = parties.announce(1, &["/a"]);
     assert_eq!((next[0].id.page(), next[0].id.index()), (1, 1));
     let mut writer = parties.origin.fetch(next[0].id).unwrap();
-    assert!(writer.seal(&[0; MAX_CHUNK + 1], false).is_none(), "too long");
+    assert!(
+        writer.seal(&[0; MAX_CHUNK + 1], false).is_none(),
+        "too long"
+    );
     assert!(writer.seal(b"x", true).is_some());
     assert!(writer.seal(b"y", true).is_none(), "after the last");
 }
@@ -180,7 +188,10 @@ fn objects_that_are_altered_swapped_cut_or_forged_are_dropped() {
         let mut opened = Vec::new();
         let mut whole = false;
         for frame in first {
-            let HubFrame::Object { chunk, id, sealed, .. } = frame else {
+            let HubFrame::Object {
+                chunk, id, sealed, ..
+            } = frame
+            else {
                 continue;
             };
             if let Ok(text) = parties.terminal.on_object(id, chunk, &sealed) {
@@ -192,7 +203,10 @@ fn objects_that_are_altered_swapped_cut_or_forged_are_dropped() {
         (whole, parties.terminal.dropped())
     };
     let object = |frame: &mut HubFrame, change: fn(&mut ObjectId, &mut Chunk, &mut Vec<u8>)| {
-        if let HubFrame::Object { id, chunk, sealed, .. } = frame {
+        if let HubFrame::Object {
+            id, chunk, sealed, ..
+        } = frame
+        {
             let mut bytes = sealed.to_vec();
             change(id, chunk, &mut bytes);
             *sealed = bytes.into();
@@ -200,11 +214,21 @@ fn objects_that_are_altered_swapped_cut_or_forged_are_dropped() {
     };
     assert_eq!(with(|_, _| {}), (true, 0));
     assert_eq!(with(|first, _| drop(first.pop())), (false, 0), "cut");
-    assert_eq!(with(|first, _| drop(first.remove(1))), (false, 1), "a chunk missing");
-    assert_eq!(with(|first, _| first.insert(1, first[0].clone())), (false, 3), "twice");
+    assert_eq!(
+        with(|first, _| drop(first.remove(1))),
+        (false, 1),
+        "a chunk missing"
+    );
+    assert_eq!(
+        with(|first, _| first.insert(1, first[0].clone())),
+        (false, 3),
+        "twice"
+    );
     let (whole, dropped) = with(|first, second| {
         // The other object in this one's place.
-        let HubFrame::Object { id, .. } = first[0] else { return };
+        let HubFrame::Object { id, .. } = first[0] else {
+            return;
+        };
         for frame in second.iter_mut() {
             if let HubFrame::Object { id: other, .. } = frame {
                 *other = id;
@@ -216,9 +240,15 @@ fn objects_that_are_altered_swapped_cut_or_forged_are_dropped() {
     let mut parties = Parties::new();
     let links = parties.announce(0, &["/a"]);
     let mut frames = parties.sealed(links[0].id, &texts);
-    object(&mut frames[0], |_, chunk, _| *chunk = Chunk::from_number(1 << 31));
+    object(&mut frames[0], |_, chunk, _| {
+        *chunk = Chunk::from_number(1 << 31);
+    });
     let forged = parties.brought(frames.remove(0));
-    assert_eq!(forged.unwrap_err(), ObjectFault::Tag(links[0].id.get()), "cut by its bit");
+    assert_eq!(
+        forged.unwrap_err(),
+        ObjectFault::Tag(links[0].id.get()),
+        "cut by its bit"
+    );
 }
 
 #[test]
@@ -226,7 +256,10 @@ fn every_bit_of_a_chunk_counts() {
     let mut parties = Parties::new();
     let links = parties.announce(0, &["/a"]);
     let frame = parties.sealed(links[0].id, &[b"text"]).remove(0);
-    let HubFrame::Object { id, chunk, sealed, .. } = frame else {
+    let HubFrame::Object {
+        id, chunk, sealed, ..
+    } = frame
+    else {
         panic!("no object");
     };
     for bit in 0..sealed.len() * 8 {
@@ -239,7 +272,10 @@ fn every_bit_of_a_chunk_counts() {
     for url in ["https://shop.example.com/b", "https://other.example.com/a"] {
         let mut opener = ObjectOpener::new(&secrets());
         assert!(opener.expect(id, url));
-        assert_eq!(opener.open(id, chunk, &sealed), Err(ObjectFault::Tag(id.get())));
+        assert_eq!(
+            opener.open(id, chunk, &sealed),
+            Err(ObjectFault::Tag(id.get()))
+        );
     }
 }
 
@@ -249,14 +285,25 @@ fn false_links_end_a_hubs_session() {
         let mut parties = Parties::new();
         let targets = [(1, "/a.css".to_owned()), (2, "/b.js".to_owned())];
         let frame = parties.origin.announce(0, targets).unwrap().remove(0);
-        let HubFrame::Links { session, counter, sealed } = frame else {
+        let HubFrame::Links {
+            session,
+            counter,
+            sealed,
+        } = frame
+        else {
             panic!("no links");
         };
         let mut forged = sealed.to_vec();
-        let Some(place) = forged.get_mut(byte) else { return };
+        let Some(place) = forged.get_mut(byte) else {
+            return;
+        };
         *place ^= 1;
         let sealed = forged.into();
-        let frame = HubFrame::Links { session, counter, sealed };
+        let frame = HubFrame::Links {
+            session,
+            counter,
+            sealed,
+        };
         let dropped = parties.hub.on_frame(frame).unwrap_err();
         assert_eq!(dropped, HubDropped::Links(LinkFault::Tag));
         assert!(parties.hub.is_over());
@@ -275,7 +322,9 @@ fn a_hub_gives_on_only_what_it_has_asked_for() {
     let key = secrets().links().clone();
     let stranger = parties.hub.on_frame(HubFrame::Key(other, key.clone()));
     assert_eq!(stranger.unwrap_err(), HubDropped::Session);
-    let second = parties.hub.on_frame(HubFrame::Key(secrets().session(), key));
+    let second = parties
+        .hub
+        .on_frame(HubFrame::Key(secrets().session(), key));
     assert_eq!(second.unwrap_err(), HubDropped::Place);
 }
 
@@ -292,7 +341,11 @@ fn a_terminal_believes_no_hub_without_proof() {
     let (steps, proved) = terminal.on_proof(now, &[0; PROOF]);
     assert_eq!((&steps[..], proved), (&[TerminalStep::Request][..], false));
     assert!(!terminal.on_promise(id, "/a"), "a false proof");
-    assert!(terminal.on_object(id, Chunk::from_number(0), &[0; 20]).is_err());
+    assert!(
+        terminal
+            .on_object(id, Chunk::from_number(0), &[0; 20])
+            .is_err()
+    );
     assert_eq!(terminal.dropped(), 1);
 }
 

@@ -28,7 +28,7 @@ use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{ClientConfig, HandshakeTokenKey, HmacKey, ServerConfig};
 use quinn_proto::{Connection, ConnectionError, TransportErrorCode};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, ResolvesClientCert, Resumption};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs as provider,
     verify_tls13_signature_with_raw_key,
@@ -113,6 +113,28 @@ pub fn server_crypto(
     }
     let config = QuicServerConfig::try_from(config).map_err(no_initial_suite)?;
     Ok(Arc::new(key_exchange::Recording(Arc::new(config))))
+}
+
+/// `key` as it is shown to a server that has a certificate.
+///
+/// # Errors
+/// Only if the TLS library refuses its own defaults.
+pub fn shown(key: &PrivateKey) -> Result<Arc<dyn ResolvesClientCert>, Error> {
+    Ok(Arc::new(AlwaysResolvesClientRawPublicKeys::new(certified(
+        key,
+    )?)))
+}
+
+/// Verifier of a server that has a certificate, and lets in the raw keys for which `accepts` says yes.
+#[must_use]
+pub fn shown_verifier(accepts: Accepts) -> Arc<dyn ClientCertVerifier> {
+    Arc::new(Verifier(accepts))
+}
+
+/// Raw key that a peer has shown in place of a certificate.
+#[must_use]
+pub fn shown_key(certificates: Option<&[CertificateDer<'_>]>) -> Option<PublicKey> {
+    from_spki(certificates?.first()?)
 }
 
 /// The algorithms of both sides.

@@ -138,7 +138,7 @@ async fn browse(carrier: &Carrier, intake: Intake) -> Result<Intake, Outcome> {
             }
             match browser.into_parts() {
                 Parts::Clear(socket, destination, first) => (socket, destination, first),
-                Parts::Trusted(parts) => return Err(parts.relay(&**session).await),
+                Parts::Trusted(parts) => return Err(pages.relay(parts, &**session).await),
             }
         }
     };

@@ -125,7 +125,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::config::{ClientWeb, Rule};
+    use crate::config::{ClientDssl, ClientWeb, Rule};
 
     fn names() -> Names {
         let rule = |text: &str| -> Rule { toml::from_str(text).unwrap() };
@@ -134,6 +134,7 @@ mod tests {
             socks5: None,
             http: None,
             web: ClientWeb::default(),
+            dssl: ClientDssl::default(),
             les: None,
             rules: vec![
                 rule("ports = [22]\noptimistic = false"),

@@ -56,6 +56,8 @@ pub(crate) struct Browser {
     unread: BytesMut,
     /// True once a request was answered.
     answered: bool,
+    /// True if nobody on the way reads its pages.
+    sealed: bool,
 }
 
 impl Browser {
@@ -71,6 +73,7 @@ impl Browser {
             source,
             unread: first.into(),
             answered: false,
+            sealed: false,
         }
     }
 
@@ -86,6 +89,7 @@ impl Browser {
             source,
             unread: BytesMut::new(),
             answered: false,
+            sealed: false,
         }
     }
 
@@ -101,7 +105,19 @@ impl Browser {
             source,
             unread: BytesMut::new(),
             answered: false,
+            sealed: false,
         }
+    }
+
+    /// The host is an origin of DSSL.
+    pub(super) fn sealed(mut self) -> Self {
+        self.sealed = true;
+        self
+    }
+
+    /// True if nobody on the way reads its pages.
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed
     }
 
     /// Parts of the connection, with what has been read and not been answered.
@@ -113,6 +129,7 @@ impl Browser {
                 speech,
                 place: (self.destination, self.source),
                 unread,
+                sealed: self.sealed,
             }),
         }
     }
@@ -279,4 +296,6 @@ pub(crate) struct TrustedParts {
     pub(super) speech: Speech,
     pub(super) place: (Destination, Option<SocketAddr>),
     pub(super) unread: Bytes,
+    /// True if nobody on the way reads what is said.
+    pub(super) sealed: bool,
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tokio_rustls::server::TlsStream;
 use super::browser::Browser;
 use super::hello::{Heard, HelloReader, MAX_HELLO};
 use super::multiplexed::{HTTP2, Multiplexed};
-use super::{PageRoad, Pages};
+use super::{PageRoad, Pages, dssl};
 use crate::process;
 use crate::relay::Outcome;
 
@@ -42,7 +43,7 @@ pub(crate) enum Meeting {
 impl Pages {
     /// Answers a connection in TLS if its ClientHello, of which `first` was read already, names a host that is listed.
     pub(crate) async fn meet(
-        &self,
+        self: &Rc<Self>,
         road: &impl PageRoad,
         mut socket: TcpStream,
         (destination, source): (Destination, Option<SocketAddr>),
@@ -57,27 +58,45 @@ impl Pages {
         let Some((config, name)) = known else {
             return Meeting::Untouched(socket, destination, read.freeze());
         };
-        if !road.carries_trusted().await {
-            self.tell_lacking(
-                "the server fetches no pages over TLS: they load as without `tls = \"trusted\"`; give its `[web]` `tls = \"trusted\"`",
-            );
-            return Meeting::Untouched(socket, destination, read.freeze());
+        let place = (destination, source);
+        let sealed = self.dssl.as_ref().is_some_and(|it| it.lists(&name));
+        let carried = match sealed {
+            true => dssl::is_spoken(self, road, &place, &name).await,
+            false => self.is_trusted_carried(road).await,
+        };
+        if !carried {
+            return Meeting::Untouched(socket, place.0, read.freeze());
         }
+        let config = match sealed {
+            true => with_http1_alone(&config),
+            false => config,
+        };
         match timeout(HANDSHAKE, shake(config, socket, &read)).await {
             Ok(Ok(tls)) => {
                 self.met.set(self.met.get() + 1);
-                let place = (destination, source);
                 match tls.get_ref().1.alpn_protocol() {
+                    _ if sealed => Meeting::Browser(Browser::trusted(tls, place, name).sealed()),
                     Some(HTTP2) => Meeting::Multiplexed(Multiplexed::new(tls, place, name)),
                     _ => Meeting::Browser(Browser::trusted(tls, place, name)),
                 }
             }
             Ok(Err(error)) => {
-                self.tell_distrust(source, &name, &error);
+                self.tell_distrust(place.1, &name, &error);
                 Meeting::Over(Outcome::LanReset)
             }
             Err(_) => Meeting::Over(Outcome::LanReset),
         }
+    }
+
+    /// True if the server fetches pages over TLS.
+    async fn is_trusted_carried(&self, road: &impl PageRoad) -> bool {
+        let carried = road.carries_trusted().await;
+        if !carried {
+            self.tell_lacking(
+                "the server fetches no pages over TLS: they load as without `tls = \"trusted\"`; give its `[web]` `tls = \"trusted\"`",
+            );
+        }
+        carried
     }
 
     fn tell_distrust(&self, source: Option<SocketAddr>, name: &str, error: &io::Error) {
@@ -91,6 +110,13 @@ impl Pages {
             );
         }
     }
+}
+
+/// TLS in which a browser speaks HTTP/1.1: what it asks goes on as it is, one request after the other.
+fn with_http1_alone(config: &ServerConfig) -> Arc<ServerConfig> {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(config)
 }
 
 /// Reads a ClientHello into `read`; says the host that it names, unless its connection is not to be touched.

@@ -10,9 +10,11 @@
 //!
 //! Whatever is no plain GET goes as a flow of the tunnel from there on, with the bytes that were read. Of connections to port 443
 //! those to hosts that are listed are answered in TLS, with the local CA (`meeting`, `trusted`), by HTTP/2 where the browser speaks it
-//! (`multiplexed`); what is no plain GET there is relayed by frames (`relayed`).
+//! (`multiplexed`); what is no plain GET there is relayed by frames (`relayed`). Those to origins of DSSL are asked by connections from
+//! end to end, and objects of their pages come sealed (`dssl`).
 
 mod browser;
+mod dssl;
 mod hello;
 mod meeting;
 mod multiplexed;
@@ -25,6 +27,7 @@ mod trusted;
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::time::Duration;
 
 use bentpipe_proto::tunnel::Destination;
 use bentpipe_web::{Answer, Asked, Closing, Frame, PageId, Request, Scheme, Store};
@@ -32,14 +35,17 @@ use bytes::Bytes;
 use tokio::io::duplex;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
+use tokio::time::timeout;
 
 use crate::config::ClientConfig;
-use crate::process;
+use crate::keys::PrivateKey;
+use crate::process::{self, RunError};
 use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
 use crate::status;
 use crate::throttle::Throttle;
 pub(crate) use browser::{Browser, Parts};
-use browser::{Gone, Next};
+use browser::{Gone, Next, TrustedParts};
+use dssl::Dssl;
 pub(crate) use meeting::Meeting;
 use trusted::Trusted;
 
@@ -48,6 +54,9 @@ const PORT: u16 = 80;
 
 /// TCP port of pages over TLS.
 const TLS_PORT: u16 = 443;
+
+/// Time by which a page may be ahead of promises that come by another connection.
+const EITHER_FIRST: Duration = Duration::from_millis(60);
 
 /// Frames of a page that wait for a browser, 16 KiB each at most: as much as a socket takes.
 const QUEUE: usize = 16;
@@ -73,6 +82,19 @@ pub(crate) trait PageRoad {
         source: Option<SocketAddr>,
         first: Bytes,
     ) -> Result<FlowHandle, Outcome>;
+
+    /// Key of the server, if it is a hub of DSSL.
+    fn hub(&self) -> Option<[u8; 32]>;
+
+    /// Opens a flow of bytes.
+    ///
+    /// # Errors
+    /// As with [`Self::open_page`].
+    async fn open_flow(
+        &self,
+        destination: &Destination,
+        source: Option<SocketAddr>,
+    ) -> Result<FlowHandle, Outcome>;
 }
 
 /// End of a browser's connection, or of our part in it.
@@ -88,6 +110,10 @@ pub(crate) struct Pages {
     store: RefCell<Store<Owner>>,
     /// Hosts that are answered for in TLS.
     trusted: Option<Trusted>,
+    /// Objects come ahead of pages in clear.
+    clear: bool,
+    /// Hosts among those whose pages nobody on the way reads.
+    dssl: Option<Dssl>,
     /// Connections that were answered so.
     met: Cell<u64>,
     /// Lines about browsers that do not trust the CA.
@@ -100,27 +126,36 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Pages of a client with this configuration; `None`: none are fetched ahead.
-    pub(crate) fn new(config: &ClientConfig) -> Option<Rc<Self>> {
-        let web = &config.front.web;
-        let trusted = !web.names.is_empty();
-        web.prefetch.then(|| {
+    /// Pages of a client with this configuration, which shows `key` to origins of DSSL; `None`: none are fetched ahead.
+    ///
+    /// # Errors
+    /// Nobody's certificates would be believed, and some have to be.
+    pub(crate) fn new(
+        config: &ClientConfig,
+        key: &PrivateKey,
+    ) -> Result<Option<Rc<Self>>, RunError> {
+        let (web, dssl) = (&config.front.web, Dssl::new(&config.front.dssl, key)?);
+        let names = config.front.answered_names();
+        let trusted = !names.is_empty();
+        Ok((web.prefetch || dssl.is_some()).then(|| {
             Rc::new(Self {
                 store: RefCell::default(),
-                trusted: trusted.then(|| Trusted::new(web.names.clone(), &config.state_dir)),
+                trusted: trusted.then(|| Trusted::new(names, &config.state_dir)),
+                clear: web.prefetch,
+                dssl,
                 met: Cell::default(),
                 distrust: Throttle::new(),
                 changed: Notify::default(),
                 requests: Cell::default(),
                 lacking_told: Cell::default(),
             })
-        })
+        }))
     }
 
     /// Scheme of the pages that a connection to `destination` may carry, if it may carry some.
     pub(crate) fn scheme_of(&self, destination: &Destination) -> Option<Scheme> {
         match destination.port {
-            PORT => Some(Scheme::Http),
+            PORT if self.clear => Some(Scheme::Http),
             TLS_PORT if self.trusted.is_some() => Some(Scheme::Https),
             _ => None,
         }
@@ -141,7 +176,7 @@ impl Pages {
             };
             let owner = browser.owner();
             let stored = tokio::select! {
-                stored = self.stored(&owner, &request) => stored,
+                stored = self.stored(&owner, &request, browser.is_sealed()) => stored,
                 () = browser.lost() => return Ending::Over(Outcome::LanReset),
             };
             let answered = match stored {
@@ -154,6 +189,7 @@ impl Pages {
                             false => Closing::Open,
                         })
                 }
+                None if browser.is_sealed() => dssl::fetch(self, road, browser, &request).await,
                 None if !self.are_carried(road, browser).await => {
                     browser.put_back(&request);
                     return Ending::Plain;
@@ -191,13 +227,36 @@ impl Pages {
         }
     }
 
+    /// True if objects may be promised to `owner` of which no promise has come.
+    fn may_be_promised(&self, owner: &Owner) -> bool {
+        let dssl = self.dssl.as_ref();
+        dssl.is_some_and(|dssl| dssl.expects(owner))
+    }
+
+    /// Relays the rest of a browser's connection in TLS to its end.
+    pub(crate) async fn relay(
+        self: &Rc<Self>,
+        parts: TrustedParts,
+        road: &impl PageRoad,
+    ) -> Outcome {
+        match parts.sealed {
+            true => dssl::relay(self, parts, road).await,
+            false => parts.relay(road).await,
+        }
+    }
+
     /// Answer that has come for a request ahead, or is promised and comes now.
-    async fn stored(&self, owner: &Owner, request: &Request) -> Option<Answer> {
+    async fn stored(&self, owner: &Owner, request: &Request, sealed: bool) -> Option<Answer> {
+        // Of DSSL a promise and the page come by two connections, and either may be the first.
+        let mut held = sealed && !request.is_page();
         loop {
             let changed = self.changed.notified();
             let asked = self.store.borrow_mut().ask(process::now(), owner, request);
             match asked {
                 Asked::Ready(answer) => return Some(answer),
+                Asked::Absent if held && self.may_be_promised(owner) => {
+                    held = timeout(EITHER_FIRST, changed).await.is_ok();
+                }
                 Asked::Absent => return None,
                 Asked::Promised => changed.await,
             }
@@ -259,6 +318,9 @@ impl Pages {
         if let Some(trusted) = &self.trusted {
             trusted.look();
         }
+        if let Some(dssl) = &self.dssl {
+            dssl.tick();
+        }
         self.store.borrow_mut().sweep(process::now());
     }
 
@@ -278,6 +340,7 @@ impl Pages {
             failed_total: figures.failed,
             trusted_total: self.met.get(),
             bytes_held: store.bytes(),
+            sealed: self.dssl.as_ref().map(Dssl::counts).unwrap_or_default(),
             // The rest is a server's.
             ..status::PagesAhead::default()
         }

@@ -184,7 +184,7 @@ impl<R: PageRoad + 'static> Requests<R> {
     async fn serve(&self, mut browser: Browser) {
         let ending = self.pages.serve(&*self.road, &mut browser).await;
         if let (Ending::Plain, Parts::Trusted(parts)) = (ending, browser.into_parts()) {
-            parts.relay(&*self.road).await;
+            self.pages.relay(parts, &*self.road).await;
         }
     }
 

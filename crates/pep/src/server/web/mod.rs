@@ -6,14 +6,15 @@
 //! ```
 //!
 //! The page's frames pass those of objects, so that a promise precedes its object, and no object delays the page. With an origin
-//! that the client names in TLS, all of it is in a TLS connection to that origin, whose certificate is verified here.
+//! that the client names in TLS, all of it is in a TLS connection to that origin, whose certificate is verified here. Of an origin of
+//! DSSL objects come sealed, and are handed on as they are (`hubbed`).
 
 mod fetch;
+mod hubbed;
 mod origins;
 mod refused;
 mod relayed;
 mod secure;
-mod trust;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
+use bentpipe_sealed::dssl::SessionId;
 use bentpipe_web::{Ahead, Frame, FrameReader, Request, Scheme, Verdict, judge};
 use rustls::pki_types::{DnsName, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex};
@@ -40,7 +42,6 @@ use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::transport::FlowKey;
 use origins::{Origins, ReachedOrigin, TlsName};
 use secure::Unfetched;
-pub(super) use trust::trust;
 
 /// Time that a client has for its request once its stream is open.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -63,6 +64,10 @@ struct Account {
     failed: status::ObjectsFailed,
     /// Origins whose TLS was not believed.
     refused: u64,
+    /// Sessions of DSSL that are open.
+    hubs: usize,
+    /// Sessions of DSSL whose K2 was asked for, and what was dropped of them.
+    sealed: status::SealedPages,
 }
 
 /// Client of a stream.
@@ -78,6 +83,10 @@ pub(super) struct ServedPages {
     origins: Origins,
     /// TLS with origins, where that is spoken for clients.
     tls: Option<TlsConnector>,
+    /// Pages in clear are fetched for clients.
+    clear: bool,
+    /// TLS with origins of DSSL, where this server is a hub.
+    hub: Option<TlsConnector>,
     /// Lines about origins that are not believed.
     complaints: Throttle,
     accounts: RefCell<HashMap<ConnectionId, Account>>,
@@ -89,15 +98,19 @@ pub(super) struct ServedPages {
 type ObjectsOrigin = (ConnectionId, SocketAddr, TlsName);
 
 impl ServedPages {
-    /// Pages of clients whose rights `rights` judges; over TLS as well, with origins that `trust` believes.
+    /// Pages of clients whose rights `rights` judges; in `clear` or not, over TLS as well, with origins that `trust` believes, and sealed ones of
+    /// origins that `hub` does.
     pub(super) fn new(
-        rights: Rc<FlowRights>,
+        (rights, clear): (Rc<FlowRights>, bool),
         trust: Option<Arc<rustls::ClientConfig>>,
+        hub: Option<Arc<rustls::ClientConfig>>,
     ) -> Rc<Self> {
         Rc::new(Self {
             rights,
             origins: Origins::default(),
             tls: trust.map(TlsConnector::from),
+            clear,
+            hub: hub.map(TlsConnector::from),
             complaints: Throttle::new(),
             accounts: RefCell::default(),
             opening: RefCell::default(),
@@ -138,6 +151,7 @@ impl ServedPages {
             failed_total: account.failed.all(),
             failed_causes: account.failed,
             refused_total: account.refused,
+            sealed: account.sealed,
             ..status::PagesAhead::default()
         }
     }
@@ -216,7 +230,7 @@ async fn reach(
 /// Reads the first frames of a stream, and answers them by `origin`.
 async fn work(pages: Rc<ServedPages>, peer: PageClient, origin: ReachedOrigin, pipe: DuplexStream) {
     let (mut read, write) = tokio::io::split(pipe);
-    let opening = timeout(REQUEST, read_opening(&mut read, pages.tls.is_some())).await;
+    let opening = timeout(REQUEST, read_opening(&mut read, &pages)).await;
     match opening {
         Ok(Some((name, Opening::Get(request)))) => {
             answer(pages, peer, (origin, name), request, (read, write)).await;
@@ -224,7 +238,11 @@ async fn work(pages: Rc<ServedPages>, peer: PageClient, origin: ReachedOrigin, p
         Ok(Some((name, Opening::Relay(frames)))) => {
             relayed::relay(&pages, &peer, (origin, name), frames, (read, write)).await;
         }
-        Ok(None) | Err(_) => {
+        Ok(Some((Some(name), Opening::Hub(session, frames)))) => {
+            let stream = (frames, read, write);
+            hubbed::serve(&pages, &peer, (origin, name), session, stream).await;
+        }
+        Ok(Some((None, Opening::Hub(..))) | None) | Err(_) => {
             let to = origin.tcp().1;
             tracing::debug!(client = peer.client.name, %to, "page without a request");
         }
@@ -286,24 +304,35 @@ enum Opening {
     Get(Request),
     /// Bytes as they come; those that are here already are in the reader.
     Relay(FrameReader),
+    /// Objects of a session of DSSL, whose name may follow.
+    Hub(Option<SessionId>, FrameReader),
 }
 
-/// First frames of a stream, if they ask for what may be had; names of origins are for where TLS is spoken (`secure`).
+/// First frames of a stream, if they ask for what may be had; names of origins are for where TLS is spoken (`secure`), or where
+/// this server is a `hub`.
 async fn read_opening(
     read: &mut ReadHalf<DuplexStream>,
-    secure: bool,
+    pages: &ServedPages,
 ) -> Option<(TlsName, Opening)> {
     let (mut frames, mut bytes) = (FrameReader::default(), [0; 4096]);
+    let (clear, secure, hub) = (pages.clear, pages.tls.is_some(), pages.hub.is_some());
     let mut name = None;
     loop {
         match frames.read() {
-            Ok(Some(Frame::Tls(host))) if secure && name.is_none() => {
+            Ok(Some(Frame::Tls(host))) if (secure || hub) && name.is_none() => {
                 name = Some(server_name(&host)?);
             }
-            Ok(Some(Frame::Relay)) if name.is_some() => {
+            Ok(Some(Frame::Hub(session))) if hub && name.is_some() => {
+                let named = match session.is_empty() {
+                    true => None,
+                    false => Some(hubbed::session_of(&session)?),
+                };
+                return Some((name, Opening::Hub(named, frames)));
+            }
+            Ok(Some(Frame::Relay)) if secure && name.is_some() => {
                 return Some((name, Opening::Relay(frames)));
             }
-            Ok(Some(Frame::Request(head))) => {
+            Ok(Some(Frame::Request(head))) if if name.is_some() { secure } else { clear } => {
                 let request = fit_request(&head, name.as_ref())?;
                 return Some((name, Opening::Get(request)));
             }

@@ -16,7 +16,7 @@ use super::origins::{OriginSocket, ReachedOrigin, TlsName};
 use super::{ObjectsOrigin, PageClient, ServedPages};
 
 /// Time that an origin has for its handshake.
-const HANDSHAKE: Duration = Duration::from_secs(15);
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(15);
 
 /// Connections that are being opened ahead of the objects of pages.
 struct ConnectingAhead {
@@ -86,14 +86,23 @@ impl ServedPages {
         to: SocketAddr,
         name: &TlsName,
     ) -> Result<OriginSocket, Unfetched> {
+        let tcp = self.dialled_again(peer, to).await;
+        self.begin(tcp.ok_or(Unfetched::Unreached)?, to, name).await
+    }
+
+    /// New TCP connection to where a page is.
+    pub(super) async fn dialled_again(
+        &self,
+        peer: &PageClient,
+        to: SocketAddr,
+    ) -> Option<TcpStream> {
         // Of a name's addresses the page's alone: others may be another machine's.
         let destination = Destination {
             host: Host::Ip(to.ip()),
             port: to.port(),
         };
         let dialled = self.rights.dial(&peer.client, &destination).await;
-        let (tcp, to) = dialled.map_err(|_| Unfetched::Unreached)?;
-        self.begin(tcp, to, name).await
+        dialled.ok().map(|(tcp, _)| tcp)
     }
 
     /// Opens connections for the objects of a page that is asked for over TLS: they wait for requests by the time the page comes,

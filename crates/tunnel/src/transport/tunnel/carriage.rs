@@ -163,7 +163,7 @@ impl Tunnel {
             return Ok(());
         };
         match flow.header.clone() {
-            Header::Open(open) if open.page && !self.carries_pages() => {
+            Header::Open(open) if open.page && !self.carries_pages() && !self.carries_dssl() => {
                 self.throw_away(quic, key, AbortCode::Unsupported);
             }
             Header::Open(open) => {

@@ -1,0 +1,85 @@
+//! K1 connections that wait for another request.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
+
+use super::k1::K1;
+use super::line::ObjectLine;
+use crate::client::web::Owner;
+use crate::process;
+
+/// Time for which a connection waits; origins wait longer.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// Connections that wait, of all browsers.
+const MAX_IDLE: usize = 64;
+
+struct WaitingK1 {
+    owner: Owner,
+    name: String,
+    since: Instant,
+    k1: K1,
+}
+
+/// Connections that wait, the longest first, and lines of those that are at work.
+#[derive(Default)]
+pub(super) struct K1Pool {
+    waiting: RefCell<Vec<WaitingK1>>,
+    lines: RefCell<Vec<(Owner, Weak<ObjectLine>)>>,
+}
+
+impl K1Pool {
+    /// One to the origin `name` that `owner` may use; for a page one by which objects come.
+    pub(super) fn take(&self, owner: &Owner, name: &str, page: bool) -> Option<K1> {
+        self.sweep();
+        let mut waiting = self.waiting.borrow_mut();
+        let fits = |one: &WaitingK1| one.owner == *owner && one.name == name;
+        let alive = |one: &WaitingK1| one.k1.line().is_some_and(|line| line.is_alive());
+        let best = |one: &WaitingK1| fits(one) && alive(one) == page;
+        let found = waiting.iter().rposition(best);
+        let found = found.or_else(|| waiting.iter().rposition(|one| fits(one) && !page))?;
+        Some(waiting.remove(found).k1)
+    }
+
+    /// One may be used again.
+    pub(super) fn put(&self, owner: Owner, name: &str, k1: K1) {
+        self.note(&owner, k1.line());
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.len() >= MAX_IDLE {
+            waiting.remove(0);
+        }
+        waiting.push(WaitingK1 {
+            owner,
+            name: name.to_owned(),
+            since: process::now(),
+            k1,
+        });
+    }
+
+    /// Remembers by which line objects of `owner` come.
+    pub(super) fn note(&self, owner: &Owner, line: Option<&Rc<ObjectLine>>) {
+        let mut lines = self.lines.borrow_mut();
+        lines.retain(|(_, line)| line.strong_count() > 0);
+        if let Some(line) = line {
+            let own = Rc::downgrade(line);
+            if !lines.iter().any(|(_, other)| other.ptr_eq(&own)) {
+                lines.push((owner.clone(), own));
+            }
+        }
+    }
+
+    /// True if promises to `owner` may be under way.
+    pub(super) fn expects(&self, owner: &Owner) -> bool {
+        let lines = self.lines.borrow();
+        let mut own = lines.iter().filter(|(other, _)| other == owner);
+        own.any(|(_, line)| line.upgrade().is_some_and(|line| line.expects()))
+    }
+
+    /// Ends those that have waited long enough.
+    pub(super) fn sweep(&self) {
+        let now = process::now();
+        let stays = |one: &mut WaitingK1| now.saturating_duration_since(one.since) < IDLE;
+        self.waiting.borrow_mut().retain_mut(stays);
+    }
+}

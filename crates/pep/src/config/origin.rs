@@ -1,0 +1,122 @@
+//! The file of `bentpipe origin`: a web server behind, and who may fetch objects of its pages.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use bentpipe_config::{Placed, Source};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::ConfigError;
+use super::server::listen;
+use super::value::{self, FromText};
+use crate::keys::PublicKey;
+
+/// Configuration of `bentpipe origin`.
+#[derive(Clone, Debug)]
+pub struct OriginConfig {
+    /// The file that this was read from.
+    pub file: PathBuf,
+    /// Addresses that it serves.
+    pub listen: Placed<Vec<SocketAddr>>,
+    /// Web server behind it.
+    pub upstream: SocketAddr,
+    /// Certificate chain of the site, in PEM.
+    pub certificate: Placed<PathBuf>,
+    /// Private key of the certificate, in PEM.
+    pub key: Placed<PathBuf>,
+    /// Hubs that may fetch sealed objects.
+    pub hubs: Vec<PublicKey>,
+    /// Terminals that may have DSSL; `None`: all.
+    pub clients: Option<Vec<PublicKey>>,
+    /// The origin gives up what it does not need once it runs.
+    pub sandbox: bool,
+}
+
+/// Address of a web server, as `upstream` has it.
+struct WrittenUpstream(SocketAddr);
+
+impl FromStr for WrittenUpstream {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rest = text.strip_prefix("http://").unwrap_or_default();
+        let address = rest.trim_end_matches('/').parse();
+        address.map(Self).map_err(|_| {
+            let shown = text.escape_debug();
+            format!(
+                "`upstream` is `{shown}`; expected an address such as \"http://127.0.0.1:8080\""
+            )
+        })
+    }
+}
+
+impl FromText for WrittenUpstream {
+    const EXPECTED: &'static str = "an address such as \"http://127.0.0.1:8080\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OriginFile {
+    origin: Spanned<OriginTable>,
+    #[serde(default = "value::yes")]
+    sandbox: bool,
+}
+
+/// `[origin]` as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OriginTable {
+    #[serde(deserialize_with = "listen")]
+    listen: Spanned<Vec<SocketAddr>>,
+    #[serde(deserialize_with = "value::text")]
+    upstream: WrittenUpstream,
+    certificate: Spanned<PathBuf>,
+    key: Spanned<PathBuf>,
+    hubs: Vec<PublicKey>,
+    clients: Option<Vec<PublicKey>>,
+}
+
+impl OriginConfig {
+    /// Reads and validates `path`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first fault found.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::from_source(&Source::read(path)?)
+    }
+
+    pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
+        let file: OriginFile = source.parse()?;
+        let span = file.origin.span();
+        let table = file.origin.into_inner();
+        if table.hubs.is_empty() {
+            let fault = "`hubs` is empty: no objects would come ahead; list the public keys of servers, or let the web server speak TLS itself";
+            return Err(source.error(&span, fault));
+        }
+        if table.clients.as_ref().is_some_and(Vec::is_empty) {
+            let fault =
+                "`clients` is empty, and would keep out every terminal; remove it to let all in";
+            return Err(source.error(&span, fault));
+        }
+        let listen = Spanned::new(
+            table.listen.span(),
+            value::both_families(table.listen.into_inner()),
+        );
+        Ok(Self {
+            file: source.path().to_owned(),
+            listen: source.placed(listen),
+            upstream: table.upstream.0,
+            certificate: source.resolve_placed(table.certificate),
+            key: source.resolve_placed(table.key),
+            hubs: table.hubs,
+            clients: table.clients,
+            sandbox: file.sandbox,
+        })
+    }
+}

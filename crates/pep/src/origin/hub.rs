@@ -1,0 +1,221 @@
+//! A hub's connection: K2 of sessions whose terminals have named it, and objects, sealed.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bentpipe_sealed::dssl::{
+    HubFrame, HubFrameReader, MAX_ASKED, MAX_CHUNK, ObjectId, ObjectWriter, SessionId,
+};
+use bentpipe_web::{MAX_OBJECT, Part, Request};
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::{JoinSet, spawn_local};
+use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
+
+use super::sessions::SealedSession;
+use super::upstream::{Upstream, connect};
+use super::{OriginServer, count};
+use crate::asked::NextPart;
+use crate::keys::PublicKey;
+
+/// Frames without contents that wait for a hub.
+const QUEUE: usize = 256;
+
+/// Chunks that wait for a hub.
+const CHUNKS: usize = 4;
+
+/// Sessions of one hub connection.
+const MAX_SESSIONS: usize = 64;
+
+/// Time that a web server has for the next bytes of an object.
+const SILENCE: Duration = Duration::from_secs(20);
+
+type HubTls = TlsStream<TcpStream>;
+
+/// One hub connection.
+struct HubLine {
+    origin: Rc<OriginServer>,
+    key: PublicKey,
+    sessions: RefCell<HashMap<SessionId, Option<Rc<SealedSession>>>>,
+    words: mpsc::Sender<HubFrame>,
+    chunks: mpsc::Sender<HubFrame>,
+}
+
+/// Reason why an object does not come.
+struct Unfit;
+
+/// Serves a hub to its end.
+pub(super) async fn serve(origin: &Rc<OriginServer>, tls: HubTls, key: PublicKey) {
+    let (read, write) = split(tls);
+    let (words, of_words) = mpsc::channel(QUEUE);
+    let (chunks, of_chunks) = mpsc::channel(CHUNKS);
+    let line = Rc::new(HubLine {
+        origin: origin.clone(),
+        key,
+        sessions: RefCell::default(),
+        words,
+        chunks,
+    });
+    let writing = spawn_local(send(write, of_words, of_chunks));
+    let mut tasks = JoinSet::new();
+    line.clone().receive(read, &mut tasks).await;
+    tasks.shutdown().await;
+    writing.abort();
+}
+
+/// Sends frames, those without contents first.
+async fn send(
+    mut write: WriteHalf<HubTls>,
+    mut words: mpsc::Receiver<HubFrame>,
+    mut chunks: mpsc::Receiver<HubFrame>,
+) {
+    let mut bytes = Vec::new();
+    loop {
+        let frame = tokio::select! {
+            biased;
+            Some(frame) = words.recv() => frame,
+            Some(frame) = chunks.recv() => frame,
+            else => return,
+        };
+        bytes.clear();
+        frame.encode(&mut bytes);
+        if write.write_all(&bytes).await.is_err() || write.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+impl HubLine {
+    async fn receive(self: Rc<Self>, mut read: ReadHalf<HubTls>, tasks: &mut JoinSet<()>) {
+        let (mut reader, mut bytes) = (HubFrameReader::new(MAX_ASKED), [0; 4096]);
+        loop {
+            let got = tokio::select! {
+                got = read.read(&mut bytes) => got,
+                () = self.words.closed() => return,
+                Some(_) = tasks.join_next() => continue,
+            };
+            match got {
+                Ok(got @ 1..) => reader.push(&bytes[..got]),
+                Ok(0) | Err(_) => return,
+            }
+            loop {
+                match reader.read() {
+                    Ok(Some(HubFrame::KeyRequest(id))) if self.admits(id) => {
+                        tasks.spawn_local(self.clone().attach(id));
+                    }
+                    Ok(Some(HubFrame::Fetch(session, id))) => {
+                        tasks.spawn_local(self.clone().fetch(session, id));
+                    }
+                    Ok(None) => break,
+                    Ok(Some(_)) => return self.refuse("says what it may not"),
+                    Err(fault) => return self.refuse(&fault.to_string()),
+                }
+            }
+        }
+    }
+
+    fn refuse(&self, why: &str) {
+        count(&self.origin.counts.refused);
+        if self.origin.complaints.is_due(crate::process::now()) {
+            tracing::warn!("hub {}: {why}", self.key);
+        }
+    }
+
+    /// True for a session that this connection has not asked for, if it may have one more.
+    fn admits(&self, id: SessionId) -> bool {
+        let mut sessions = self.sessions.borrow_mut();
+        sessions.len() < MAX_SESSIONS && sessions.insert(id, None).is_none()
+    }
+
+    async fn attach(self: Rc<Self>, id: SessionId) {
+        let attached = self.origin.sessions.attach(id, self.key, &self.words).await;
+        match attached {
+            Some(session) => drop(self.sessions.borrow_mut().insert(id, Some(session))),
+            None => {
+                self.refuse("asks for a session that is not for it");
+                // It is gone, if it takes no more.
+                let _ = self.words.send(HubFrame::Refused(id, None)).await;
+            }
+        }
+    }
+
+    /// Fetches an object and sends it, sealed.
+    async fn fetch(self: Rc<Self>, session_id: SessionId, id: ObjectId) {
+        let session = self.sessions.borrow().get(&session_id).cloned().flatten();
+        let begun = session.as_ref().and_then(|it| it.begin(id));
+        let fetched = match (&session, begun) {
+            (Some(session), Some(begun)) => self.sealed(session, begun).await,
+            _ => Err(Unfit),
+        };
+        match fetched {
+            Ok(()) => count(&self.origin.counts.objects),
+            Err(Unfit) => {
+                let refused = HubFrame::Refused(session_id, Some(id));
+                let _ = self.chunks.send(refused).await;
+            }
+        }
+    }
+
+    async fn sealed(
+        &self,
+        session: &SealedSession,
+        (request, mut writer): (Request, ObjectWriter),
+    ) -> Result<(), Unfit> {
+        let _place = session.fetching.acquire().await.map_err(|_| Unfit)?;
+        let web = connect(self.origin.upstream).await.map_err(|_| Unfit)?;
+        let upstream = Upstream::send(web, request.head()).await;
+        let mut upstream = upstream.map_err(|_| Unfit)?;
+        let head = head(&mut upstream).await?;
+        if head.len() > MAX_CHUNK || !session.spend(head.len()) {
+            return Err(Unfit);
+        }
+        let (mut size, mut held) = (head.len() as u64, BytesMut::new());
+        self.send(&mut writer, &head, false).await?;
+        loop {
+            let next = timeout(SILENCE, upstream.next()).await;
+            match next.map_err(|_| Unfit)?.map_err(|_| Unfit)? {
+                NextPart::Part(Part::Body(bytes, _)) => {
+                    size += bytes.len() as u64;
+                    if size > MAX_OBJECT || !session.spend(bytes.len()) {
+                        return Err(Unfit);
+                    }
+                    held.extend_from_slice(&bytes);
+                    while held.len() > MAX_CHUNK {
+                        let chunk = held.split_to(MAX_CHUNK);
+                        self.send(&mut writer, &chunk, false).await?;
+                    }
+                }
+                NextPart::Part(Part::End(_)) | NextPart::Ended(true) => {
+                    return self.send(&mut writer, &held, true).await;
+                }
+                NextPart::Part(Part::Interim(_) | Part::Head(..)) | NextPart::Ended(false) => {
+                    return Err(Unfit);
+                }
+            }
+        }
+    }
+
+    async fn send(&self, writer: &mut ObjectWriter, text: &[u8], last: bool) -> Result<(), Unfit> {
+        let frame = writer.seal(text, last).ok_or(Unfit)?;
+        self.chunks.send(frame).await.map_err(|_| Unfit)
+    }
+}
+
+/// Head of a response that may be kept for another request.
+async fn head(upstream: &mut Upstream) -> Result<Bytes, Unfit> {
+    loop {
+        let next = timeout(SILENCE, upstream.next()).await;
+        match next.map_err(|_| Unfit)?.map_err(|_| Unfit)? {
+            NextPart::Part(Part::Interim(_)) => {}
+            NextPart::Part(Part::Head(response, head)) if response.is_storable() => {
+                return Ok(head);
+            }
+            _ => return Err(Unfit),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! SealedSessions of terminals that want objects, where hubs find them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bentpipe_sealed::dssl::{HubFrame, ObjectId, ObjectWriter, OriginSession, SessionId};
+use bentpipe_web::{Frame, MAX_AT_ONCE, MAX_PAGE, Request};
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::time::timeout;
+
+use crate::keys::PublicKey;
+
+/// Time for which a hub may be ahead of its terminal.
+const HOLD: Duration = Duration::from_secs(3);
+
+/// SealedSessions at one time; further ones have no objects.
+const MAX_SESSIONS: usize = 1024;
+
+/// Records of links that wait for a hub.
+const MAX_EARLY: usize = 64;
+
+/// SealedSession of one terminal.
+pub(super) struct SealedSession {
+    machine: RefCell<OriginSession>,
+    /// Requests for objects that were announced and that nobody has fetched.
+    requests: RefCell<HashMap<ObjectId, Request>>,
+    hub: RefCell<SessionHub>,
+    /// Places for fetches at one time.
+    pub(super) fetching: Semaphore,
+    /// Bytes that objects of the page may still have.
+    left: Cell<u64>,
+}
+
+/// Hub of a session.
+enum SessionHub {
+    /// Nobody has asked for K2; these frames wait.
+    Awaited(Vec<HubFrame>),
+    Here(mpsc::Sender<HubFrame>),
+    /// The hub is gone, or takes nothing.
+    Lost,
+}
+
+impl SealedSession {
+    fn new(machine: OriginSession) -> Self {
+        Self {
+            machine: RefCell::new(machine),
+            requests: RefCell::default(),
+            hub: RefCell::new(SessionHub::Awaited(Vec::new())),
+            fetching: Semaphore::new(MAX_AT_ONCE),
+            left: Cell::new(MAX_PAGE),
+        }
+    }
+
+    /// A request begins, whose page may have objects.
+    pub(super) fn begin_page(&self, page: u32) {
+        self.machine.borrow_mut().begin_page(page);
+        self.requests.borrow_mut().retain(|id, _| id.page() >= page);
+        self.left.set(MAX_PAGE);
+    }
+
+    /// Announces objects of a page to the hub.
+    pub(super) fn announce(&self, page: u32, promises: &[Frame], requests: Vec<(u64, Request)>) {
+        let targets = promises.iter().filter_map(|promise| match promise {
+            Frame::Promise { id, target } => {
+                Some((*id, String::from_utf8_lossy(target).into_owned()))
+            }
+            _ => None,
+        });
+        if matches!(*self.hub.borrow(), SessionHub::Lost) {
+            return;
+        }
+        let frames = self.machine.borrow_mut().announce(page, targets);
+        let own = requests
+            .into_iter()
+            .filter_map(|(index, request)| Some((ObjectId::new(page, index)?, request)));
+        self.requests.borrow_mut().extend(own);
+        for frame in frames.unwrap_or_default() {
+            self.say(frame);
+        }
+    }
+
+    fn say(&self, frame: HubFrame) {
+        let mut hub = self.hub.borrow_mut();
+        let said = match &mut *hub {
+            SessionHub::Awaited(early) => {
+                early.push(frame);
+                early.len() <= MAX_EARLY
+            }
+            // Links have to be complete: a hub that takes none loses the session.
+            SessionHub::Here(sender) => sender.try_send(frame).is_ok(),
+            SessionHub::Lost => return,
+        };
+        if !said {
+            *hub = SessionHub::Lost;
+        }
+    }
+
+    /// Gives K2 to the hub with this key, whose frames `sender` takes; false: it may not have it.
+    fn attach(&self, key: PublicKey, sender: &mpsc::Sender<HubFrame>) -> bool {
+        let given = self.machine.borrow_mut().key_for(&key.to_bytes());
+        let Ok(given) = given else {
+            return false;
+        };
+        let before = self.hub.replace(SessionHub::Here(sender.clone()));
+        let early = match before {
+            SessionHub::Awaited(early) => early,
+            SessionHub::Here(_) | SessionHub::Lost => Vec::new(),
+        };
+        self.say(given);
+        early.into_iter().for_each(|frame| self.say(frame));
+        true
+    }
+
+    /// Begins an object; `None`: there is none, or it was fetched before.
+    pub(super) fn begin(&self, id: ObjectId) -> Option<(Request, ObjectWriter)> {
+        let request = self.requests.borrow_mut().remove(&id)?;
+        let writer = self.machine.borrow_mut().fetch(id)?;
+        Some((request, writer))
+    }
+
+    /// Takes `bytes` of what the page's objects may have; false: there is no more.
+    pub(super) fn spend(&self, bytes: usize) -> bool {
+        let left = self.left.get().checked_sub(bytes as u64);
+        left.map(|left| self.left.set(left)).is_some()
+    }
+
+    fn end(&self) {
+        if let SessionHub::Here(sender) = self.hub.replace(SessionHub::Lost) {
+            let id = self.machine.borrow().id();
+            // A hub that takes nothing will see the end of its terminal's stream.
+            let _ = sender.try_send(HubFrame::Refused(id, None));
+        }
+    }
+}
+
+/// SealedSessions that there are.
+#[derive(Default)]
+pub(super) struct SealedSessions {
+    known: RefCell<HashMap<SessionId, Rc<SealedSession>>>,
+    changed: Notify,
+}
+
+/// SealedSession that is known for as long as this lives.
+pub(super) struct Entered<'a> {
+    sessions: &'a SealedSessions,
+    id: SessionId,
+    pub(super) session: Rc<SealedSession>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.sessions.known.borrow_mut().remove(&self.id);
+        self.session.end();
+    }
+}
+
+impl SealedSessions {
+    /// Enters a session; `None`: there are too many.
+    pub(super) fn enter(&self, machine: OriginSession) -> Option<Entered<'_>> {
+        let id = machine.id();
+        let session = Rc::new(SealedSession::new(machine));
+        let mut known = self.known.borrow_mut();
+        if known.len() >= MAX_SESSIONS {
+            return None;
+        }
+        known.insert(id, session.clone());
+        self.changed.notify_waiters();
+        Some(Entered {
+            sessions: self,
+            id,
+            session,
+        })
+    }
+
+    /// SealedSession that a hub asks for, once it is known, with K2 on its way; `None`: the hub gets nothing.
+    pub(super) async fn attach(
+        &self,
+        id: SessionId,
+        key: PublicKey,
+        sender: &mpsc::Sender<HubFrame>,
+    ) -> Option<Rc<SealedSession>> {
+        let found = async {
+            loop {
+                let changed = self.changed.notified();
+                let found = self.known.borrow().get(&id).cloned();
+                match found {
+                    Some(session) => return session,
+                    None => changed.await,
+                }
+            }
+        };
+        let session = timeout(HOLD, found).await.ok()?;
+        session.attach(key, sender).then_some(session)
+    }
+}

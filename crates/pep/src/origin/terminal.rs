@@ -1,0 +1,207 @@
+//! A terminal's K1 connection: its requests to the web server, pages back, and links to the hub before the bytes in which they stand.
+
+use std::io;
+use std::rc::Rc;
+
+use bentpipe_sealed::dssl::{DSSL_HELLO, DsslHello, ObjectId, OriginSession, Secrets};
+use bentpipe_web::{Ahead, MAX_REQUEST, Part, Request, Scheme, Verdict, judge};
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
+
+use super::sessions::SealedSession;
+use super::upstream::{Upstream, connect};
+use super::{OriginServer, PATIENCE, ordinary};
+use crate::asked::NextPart;
+use crate::relay::over_tcp::OverTcp as _;
+
+/// One K1 connection.
+struct K1Server {
+    tls: TlsStream<TcpStream>,
+    unread: BytesMut,
+    session: Rc<SealedSession>,
+    /// Connection to the web server that waits for another request.
+    web: Option<TcpStream>,
+}
+
+/// Course of a connection behind a response.
+enum Course {
+    /// Another request may come.
+    Open,
+    /// The connection ends in order.
+    Close,
+    /// The connection is reset.
+    Reset,
+}
+
+/// Serves a terminal to its end.
+pub(super) async fn serve(origin: &OriginServer, mut tls: TlsStream<TcpStream>) {
+    let mut hello = [0; DSSL_HELLO];
+    let read = timeout(PATIENCE, tls.read_exact(&mut hello)).await;
+    let hello = match (read, DsslHello::decode(&hello)) {
+        (Ok(Ok(_)), Ok(hello)) => hello,
+        (_, fault) => {
+            tracing::debug!("a terminal without DSSL_HELLO: {:?}", fault.err());
+            return;
+        }
+    };
+    let Some(hub) = hello.hub else {
+        return ordinary::relay(origin, tls, &[]).await;
+    };
+    let Ok(machine) = machine(&tls, hub) else {
+        return;
+    };
+    let entered = machine.and_then(|machine| origin.sessions.enter(machine));
+    let Some(entered) = entered else {
+        return ordinary::relay(origin, tls, &[]).await;
+    };
+    let mut k1 = K1Server {
+        tls,
+        unread: BytesMut::new(),
+        session: entered.session.clone(),
+        web: None,
+    };
+    let plain = k1.requests(origin).await;
+    drop(entered);
+    if let Ok(true) = plain {
+        let first = k1.unread.freeze();
+        ordinary::relay(origin, k1.tls, &first).await;
+    }
+}
+
+/// State of the session whose handshake is done; `None`: its terminal has not named the host.
+fn machine(tls: &TlsStream<TcpStream>, hub: [u8; 32]) -> Result<Option<OriginSession>, ()> {
+    let tls = tls.get_ref().1;
+    let exporter = |label: &[u8], context: &[u8], out: &mut [u8]| {
+        tls.export_keying_material(out, label, Some(context))
+            .map(drop)
+    };
+    let secrets = Secrets::export(&hub, exporter).map_err(drop)?;
+    let host = tls.server_name();
+    Ok(host.map(|host| OriginSession::new(&secrets, hub, &host.to_ascii_lowercase())))
+}
+
+impl K1Server {
+    /// Answers requests until the connection is over, or says something else than plain GETs, which is true.
+    async fn requests(&mut self, origin: &OriginServer) -> io::Result<bool> {
+        for page in 0..ObjectId::PAGES {
+            let request = loop {
+                match judge(Scheme::Https, &self.unread) {
+                    Verdict::Get(request, used) => {
+                        let _ = self.unread.split_to(used);
+                        break request;
+                    }
+                    Verdict::Plain => return Ok(true),
+                    Verdict::Incomplete => {}
+                }
+                if self.read().await? == 0 {
+                    self.close().await;
+                    return Ok(false);
+                }
+            };
+            if request.is_page() {
+                self.session.begin_page(page);
+            }
+            match self.answer(origin, page, &request).await? {
+                Course::Open if !request.closes() => {}
+                Course::Open | Course::Close => {
+                    self.close().await;
+                    return Ok(false);
+                }
+                Course::Reset => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    async fn read(&mut self) -> io::Result<usize> {
+        self.unread.reserve(MAX_REQUEST);
+        self.tls.read_buf(&mut self.unread).await
+    }
+
+    async fn close(&mut self) {
+        if timeout(PATIENCE, self.tls.shutdown()).await.is_ok() {
+            self.tls.close_in_order();
+        }
+    }
+
+    /// Sends a request to the web server, and gives back what comes first.
+    async fn ask(
+        &mut self,
+        origin: &OriginServer,
+        head: &[u8],
+    ) -> io::Result<(Upstream, NextPart)> {
+        if let Some(web) = self.web.take()
+            && let Ok(mut upstream) = Upstream::send(web, head).await
+            && let Ok(next @ NextPart::Part(_)) = upstream.next().await
+        {
+            return Ok((upstream, next));
+        }
+        // None was there, or it had waited too long.
+        let connected = connect(origin.upstream).await;
+        let web = connected.inspect_err(|error| ordinary::tell(origin, error))?;
+        let mut upstream = Upstream::send(web, head).await?;
+        let next = upstream.next().await?;
+        Ok((upstream, next))
+    }
+
+    /// Answers one request.
+    async fn answer(
+        &mut self,
+        origin: &OriginServer,
+        page: u32,
+        request: &Request,
+    ) -> io::Result<Course> {
+        let (mut upstream, mut next) = self.ask(origin, request.head()).await?;
+        let mut ahead = None;
+        loop {
+            match next {
+                NextPart::Part(Part::Interim(bytes)) => self.write(&bytes).await?,
+                NextPart::Part(Part::Head(response, bytes)) => {
+                    ahead = Ahead::of(request, &response);
+                    self.write(&bytes).await?;
+                }
+                NextPart::Part(Part::Body(bytes, payload)) => {
+                    if let Some(ahead) = &mut ahead {
+                        self.announce(page, ahead, &payload);
+                    }
+                    self.write(&bytes).await?;
+                }
+                NextPart::Part(Part::End(true)) | NextPart::Ended(true) => {
+                    return Ok(Course::Close);
+                }
+                NextPart::Part(Part::End(false)) => {
+                    self.web = upstream.into_stream();
+                    return Ok(Course::Open);
+                }
+                NextPart::Ended(false) => return Ok(Course::Reset),
+            }
+            next = loop {
+                tokio::select! {
+                    next = upstream.next() => break next?,
+                    // A terminal that has gone needs no more; what it asks meanwhile waits.
+                    read = self.tls.read_buf(&mut self.unread), if self.unread.len() < MAX_REQUEST => {
+                        if read? == 0 {
+                            return Ok(Course::Reset);
+                        }
+                    }
+                }
+            };
+        }
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.tls.write_all(bytes).await?;
+        self.tls.flush().await
+    }
+
+    fn announce(&self, page: u32, ahead: &mut Ahead, payload: &[u8]) {
+        let promises = ahead.read(payload);
+        let requests = std::iter::from_fn(|| ahead.promised()).collect();
+        if !promises.is_empty() {
+            self.session.announce(page, &promises, requests);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! TLS of an origin: one certificate, and for those who speak DSSL keys of their own.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+
+use bentpipe_sealed::dssl::{ALPN_HUB, ALPN_K1};
+use bentpipe_tunnel::engine::identity::{self, Accepts};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
+
+use crate::certified::CertifiedFiles;
+use crate::config::OriginConfig;
+use crate::keys::PublicKey;
+use crate::process::RunError;
+use crate::tls::key_exchange;
+
+/// Peer of a connection.
+pub(super) enum Speaker {
+    Terminal,
+    /// Hub that has proved this key.
+    Hub(PublicKey),
+    Other,
+}
+
+impl Speaker {
+    /// Peer of a connection whose handshake is done.
+    pub(super) fn of(tls: &ServerConnection) -> io::Result<Self> {
+        match tls.alpn_protocol() {
+            Some(ALPN_K1) => Ok(Self::Terminal),
+            Some(ALPN_HUB) => {
+                let key = identity::shown_key(tls.peer_certificates());
+                key.map(Self::Hub)
+                    .ok_or_else(|| io::ErrorKind::PermissionDenied.into())
+            }
+            _ => Ok(Self::Other),
+        }
+    }
+}
+
+/// TLS for each kind of peer.
+pub(super) struct Speakers {
+    terminal: Arc<ServerConfig>,
+    hub: Arc<ServerConfig>,
+    other: Arc<ServerConfig>,
+}
+
+impl Speakers {
+    /// Reads the files that `config` names.
+    ///
+    /// # Errors
+    /// A file cannot be read, or its key does not belong to its certificate.
+    pub(super) fn read(config: &OriginConfig) -> Result<Self, RunError> {
+        let files = CertifiedFiles::read(&config.certificate, &config.key)?;
+        let hubs: HashSet<PublicKey> = config.hubs.iter().copied().collect();
+        let clients = config.clients.clone();
+        let clients = clients.map(|keys| keys.into_iter().collect::<HashSet<_>>());
+        let of_hubs: Accepts = Arc::new(move |key| hubs.contains(key));
+        let of_clients: Accepts =
+            Arc::new(move |key| clients.as_ref().is_none_or(|keys| keys.contains(key)));
+        let keyed = |accepts| Some(identity::shown_verifier(accepts));
+        Ok(Self {
+            terminal: tls(&files, keyed(of_clients), &[ALPN_K1], &[&TLS13])?,
+            hub: tls(&files, keyed(of_hubs), &[ALPN_HUB], &[&TLS13])?,
+            other: tls(&files, None, &[b"http/1.1"], &[&TLS13, &TLS12])?,
+        })
+    }
+
+    /// TLS for whoever says this.
+    pub(super) fn answer(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
+        let offers = |protocol: &[u8]| {
+            let mut offered = hello.alpn().into_iter().flatten();
+            offered.any(|one| one == protocol)
+        };
+        if offers(ALPN_HUB) {
+            self.hub.clone()
+        } else if offers(ALPN_K1) {
+            self.terminal.clone()
+        } else {
+            self.other.clone()
+        }
+    }
+}
+
+fn tls(
+    files: &CertifiedFiles,
+    keys: Option<Arc<dyn ClientCertVerifier>>,
+    protocols: &[&[u8]],
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<Arc<ServerConfig>, RunError> {
+    let provider = match keys {
+        Some(_) => key_exchange(),
+        None => Arc::new(default_provider()),
+    };
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .map_err(io::Error::other)?;
+    let builder = builder
+        .with_client_cert_verifier(keys.unwrap_or_else(WebPkiClientVerifier::no_client_auth));
+    let mut config = files.certify(builder)?;
+    config.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
+    // A resumed session would not ask for the key again.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,89 @@
+//! Trust in web servers' certificates: the system's authorities, and those of the configuration's file.
+
+use std::io;
+use std::sync::Arc;
+
+use bentpipe_tunnel::engine::identity;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::config::WebRoots;
+use crate::keys::PrivateKey;
+use crate::process::RunError;
+use crate::tls::key_exchange;
+
+/// TLS 1.3 and 1.2 for HTTP/1.1, with web servers that an authority of the system or of `roots` has signed.
+///
+/// # Errors
+/// The file of `roots` holds no certificate, or there is no authority at all.
+pub(crate) fn trust(roots: &WebRoots) -> Result<Arc<ClientConfig>, RunError> {
+    let store = authorities(roots)?;
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(io::Error::other)?;
+    let mut config = builder.with_root_certificates(store).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // Clients of one server are to have nothing in common for an origin but its address.
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// TLS 1.3 with origins of DSSL that an authority of the system or of `roots` has signed, on which `key` is shown (`PROTOCOL.md`
+/// §21.1) and one of `protocols` spoken.
+///
+/// # Errors
+/// As [`trust`].
+pub(crate) fn trust_shown(
+    roots: &WebRoots,
+    key: &PrivateKey,
+    protocols: &[&[u8]],
+) -> Result<Arc<ClientConfig>, RunError> {
+    let store = authorities(roots)?;
+    let builder = ClientConfig::builder_with_provider(key_exchange())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(io::Error::other)?;
+    let shown = identity::shown(key).map_err(io::Error::other)?;
+    let mut config = builder
+        .with_root_certificates(store)
+        .with_client_cert_resolver(shown);
+    config.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// Authorities of the system and of `roots`.
+fn authorities(roots: &WebRoots) -> Result<RootCertStore, RunError> {
+    let mut store = RootCertStore::empty();
+    let system = rustls_native_certs::load_native_certs();
+    for error in &system.errors {
+        tracing::warn!("an authority of the system is not believed: {error}");
+    }
+    // Some that systems carry are older than what can be read of them today.
+    let _ = store.add_parsable_certificates(system.certs);
+    if let Some(file) = &roots.file {
+        let fault = |error: String| {
+            let path = file.display();
+            RunError::key(format!("{}: cannot use {path}: {error}", file.place))
+        };
+        let read = CertificateDer::pem_file_iter(file.as_path())
+            .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>());
+        let certificates = read.map_err(|error| fault(error.to_string()))?;
+        if certificates.is_empty() {
+            return Err(fault("it holds no certificate in PEM".into()));
+        }
+        for certificate in certificates {
+            let added = store.add(certificate);
+            added.map_err(|error| fault(error.to_string()))?;
+        }
+    }
+    if store.is_empty() {
+        return Err(RunError::key(
+            "there is no certificate authority on this system, by which web servers over TLS are believed; install its `ca-certificates`, \
+             or name a file of them as `roots`",
+        ));
+    }
+    Ok(store)
+}

@@ -1,0 +1,417 @@
+//! Pages of origins of DSSL: objects come ahead through a server that reads neither page nor object, and all that fails of it costs
+//! speed and nothing else.
+
+use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_emulator::topology::{Process, WEB};
+use bentpipe_testbed::peer::{payload, read_to_the_end};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig, fast_geo};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use super::browser::{Browser, HTML, exchange, get};
+use super::cases::{figure, sealed, served};
+use super::origin::{OBJECT, Origin, page};
+use super::speech::NAME;
+use super::trusted::trust_local;
+use crate::BENTPIPE;
+
+/// Cookie that nobody on the way may see.
+const COOKIE: &str = "Cookie: canary=5c1b-in-no-memory-of-a-hub\r\n";
+
+/// Certificates of the origin, and files of them.
+struct Certified {
+    directory: tempfile::TempDir,
+    authority: CertifiedIssuer<'static, KeyPair>,
+    key: KeyPair,
+    certificate: rcgen::Certificate,
+}
+
+impl Certified {
+    fn new() -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let key = KeyPair::generate()?;
+        let certificate =
+            CertificateParams::new(vec![NAME.to_owned()])?.signed_by(&key, &authority)?;
+        let directory = tempfile::tempdir()?;
+        fs::write(directory.path().join("roots.pem"), authority.pem())?;
+        fs::write(directory.path().join("site.pem"), certificate.pem())?;
+        fs::write(directory.path().join("site.key"), key.serialize_pem())?;
+        Ok(Self {
+            directory,
+            authority,
+            key,
+            certificate,
+        })
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A browser's trust in the origin's own authority alone.
+    fn trust(&self) -> Result<Arc<ClientConfig>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority.der().clone())?;
+        let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(&[&TLS13])?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// An ordinary web server with the certificate.
+    fn ordinary(&self) -> Result<Arc<ServerConfig>> {
+        let key = rustls::pki_types::PrivatePkcs8KeyDer::from(self.key.serialize_der());
+        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(&[&TLS13])?
+            .with_no_client_auth()
+            .with_single_cert(vec![self.certificate.der().clone()], key.into())?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+/// What a case may have otherwise.
+struct Case {
+    mode: &'static str,
+    hub: bool,
+    /// The origin lists the server as a hub.
+    listed: bool,
+}
+
+const AS_IT_SHOULD_BE: Case = Case {
+    mode: "quick",
+    hub: true,
+    listed: true,
+};
+
+/// A site whose web server has an origin of DSSL before it.
+struct Sealed {
+    site: Site,
+    web: Origin,
+    origin: Process,
+    browser: Browser,
+    certified: Certified,
+}
+
+impl Sealed {
+    fn start(case: &Case) -> Result<Self> {
+        let certified = Certified::new()?;
+        let roots = certified.path("roots.pem");
+        let tables = SiteConfig::new(BENTPIPE).client_tables;
+        let config = SiteConfig {
+            scenario: fast_geo(),
+            server_tables: format!(
+                "[web]\nhub = {}\n{}",
+                case.hub,
+                match case.hub {
+                    true => format!("roots = {roots:?}\n"),
+                    false => String::new(),
+                }
+            ),
+            client_tables: format!(
+                "{tables}[dssl]\norigins = [\"{NAME}\"]\nmode = \"{}\"\nroots = {roots:?}\n",
+                case.mode
+            ),
+            ..SiteConfig::new(BENTPIPE)
+        };
+        let site = Site::start(config)?;
+        let place = Place::from(site.topology.web());
+        let behind = SocketAddr::new(IpAddr::from([127, 0, 0, 1]), 8080);
+        let web = Origin::start(&place, behind, None, Duration::ZERO)?;
+        let key = match case.listed {
+            true => fs::read(site.topology.directory().join("server.key"))?,
+            false => fs::read(site.client_home().join("client.key"))?,
+        };
+        let hub = public(&key)?;
+        let text = format!(
+            "[origin]\nlisten = \"{WEB}:443\"\nupstream = \"http://{behind}\"\ncertificate = \"site.pem\"\nkey = \"site.key\"\n\
+             hubs = [\"{hub}\"]\n"
+        );
+        let file = certified.path("origin.toml");
+        fs::write(&file, text)?;
+        let mut command = Command::new(BENTPIPE);
+        command.args(["origin", "--config"]).arg(&file);
+        let origin = site.topology.spawn_in(site.topology.web(), command)?;
+        origin.wait_for_line("ready", Duration::from_secs(10))?;
+        let browser = Browser {
+            place: Place::from(site.topology.user()),
+            origin: SocketAddr::new(IpAddr::from(WEB), 443),
+            tls: Some(trust_local(&site)?),
+        };
+        Ok(Self {
+            site,
+            web,
+            origin,
+            browser,
+            certified,
+        })
+    }
+
+    /// Runs `case`, and shows the logs if it fails.
+    fn run(self, case: impl FnOnce(&Self) -> Result<()>) {
+        let result = case(&self);
+        let fault = |error: anyhow::Error| {
+            let (logs, origin) = (self.site.logs(), self.origin.stderr_text());
+            format!("{error:#}\n{logs}--- log of the origin:\n{origin}")
+        };
+        assert!(result.is_ok(), "{}", fault(result.unwrap_err()));
+    }
+}
+
+fn public(private: &[u8]) -> Result<String> {
+    let mut child = Command::new(BENTPIPE)
+        .arg("pubkey")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()?;
+    child.stdin.take().context("a pipe")?.write_all(private)?;
+    let output = child.wait_with_output()?;
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// Memory of a process that it may write to.
+fn memory(pid: u32) -> Result<Vec<u8>> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let mut memory = fs::File::open(format!("/proc/{pid}/mem"))?;
+    let mut all = Vec::new();
+    for line in maps.lines().filter(|line| line.contains(" rw")) {
+        let range = line
+            .split(' ')
+            .next()
+            .and_then(|range| range.split_once('-'));
+        let (from, to) = range.context("a range")?;
+        let (from, to) = (u64::from_str_radix(from, 16)?, u64::from_str_radix(to, 16)?);
+        let mut bytes = vec![0; usize::try_from(to - from)?];
+        // Some cannot be read, which are no memory of the program's.
+        if memory.seek(SeekFrom::Start(from)).is_ok() && memory.read_exact(&mut bytes).is_ok() {
+            all.extend_from_slice(&bytes);
+        }
+    }
+    ensure!(all.len() > 1 << 20, "{} bytes of memory", all.len());
+    Ok(all)
+}
+
+fn holds(memory: &[u8], canary: &[u8]) -> bool {
+    memory.windows(canary.len()).any(|piece| piece == canary)
+}
+
+/// Loads a page with the cookie by one connection, and its objects.
+fn load(browser: &Browser, name: &str, n: usize) -> Result<()> {
+    let mut stream = browser.connect()?;
+    let body = exchange(
+        &mut stream,
+        &get(&format!("/page/{name}"), &format!("{HTML}{COOKIE}")),
+    )?;
+    ensure!(body == page(name, n).as_bytes(), "another page");
+    for i in 0..n {
+        let body = exchange(&mut stream, &get(&format!("/o/{name}-{i}"), COOKIE))?;
+        ensure!(body == payload(OBJECT), "another object {i}");
+    }
+    Ok(())
+}
+
+#[test]
+fn sealed_objects_come_ahead_and_the_hub_sees_none() {
+    if !privileged("sealed objects") {
+        return;
+    }
+    for mode in ["quick", "two-phase", "full"] {
+        let case = Case {
+            mode,
+            ..AS_IT_SHOULD_BE
+        };
+        Sealed::start(&case).expect("a site").run(|it| {
+            for (name, n) in [("first-1", 1), ("second-10", 10)] {
+                let began = std::time::Instant::now();
+                load(&it.browser, name, n)?;
+                println!("{mode}: {n} objects in {:?}", began.elapsed());
+                for i in 0..n {
+                    let path = format!("/o/{name}-{i}");
+                    ensure!(
+                        it.web.count(&path) == 1,
+                        "{path}: {} times",
+                        it.web.count(&path)
+                    );
+                }
+            }
+            let used = figure(&it.site, "used_total")?;
+            ensure!(used >= 10, "{used} objects used of 11");
+            let dropped = sealed(&it.site)?["dropped_total"]
+                .as_u64()
+                .unwrap_or_default();
+            ensure!(dropped == 0, "{dropped} objects dropped");
+            let hub = memory(it.site.server().id())?;
+            let own = memory(it.site.client().id())?;
+            let canaries: [(&str, &[u8]); 3] = [
+                ("page", b"<p>The end.</p>"),
+                ("cookie", b"canary=5c1b-in-no-memory-of-a-hub"),
+                ("object", &payload(OBJECT)[100..164]),
+            ];
+            for (what, canary) in canaries {
+                ensure!(!holds(&hub, canary), "the hub's memory holds the {what}");
+            }
+            ensure!(
+                holds(&hub, b"/o/second-10-0"),
+                "the hub has no links: nothing was looked at"
+            );
+            ensure!(
+                holds(&own, canaries[1].1),
+                "the client's memory holds no cookie"
+            );
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_page_loads_without_a_hub() {
+    if !privileged("without a hub") {
+        return;
+    }
+    // The origin does not list the server: K2 is for nobody.
+    let refused = Case {
+        listed: false,
+        ..AS_IT_SHOULD_BE
+    };
+    for mode in ["quick", "full"] {
+        let case = Case { mode, ..refused };
+        Sealed::start(&case).expect("a site").run(|it| {
+            load(&it.browser, "page-3", 3)?;
+            let used = figure(&it.site, "used_total")?;
+            ensure!(used == 0, "{used} objects used");
+            let sealed = served(&it.site)?["sealed"]["sessions_total"].as_u64();
+            ensure!(sealed.unwrap_or_default() == 0, "the hub has asked for K2");
+            Ok(())
+        });
+    }
+    // The server is none: the browser's own connection goes to the origin as it is.
+    let none = Case {
+        hub: false,
+        ..AS_IT_SHOULD_BE
+    };
+    Sealed::start(&none).expect("a site").run(|it| {
+        let browser = Browser {
+            tls: Some(it.certified.trust()?),
+            ..it.browser.clone()
+        };
+        load(&browser, "page-3", 3)
+    });
+}
+
+#[test]
+fn what_is_no_plain_get_crosses_and_others_see_a_web_server() {
+    if !privileged("other words to an origin") {
+        return;
+    }
+    Sealed::start(&AS_IT_SHOULD_BE).expect("a site").run(|it| {
+        let close = "Connection: close\r\n";
+        let post =
+            format!("POST /o/1 HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 5\r\n{close}\r\nhello");
+        for words in [
+            post,
+            get("/chunked", close),
+            get("/hints", close),
+            get("/until-close", ""),
+        ] {
+            let mut stream = it.browser.connect()?;
+            stream.write_all(words.as_bytes())?;
+            let (bytes, end) = read_to_the_end(&mut stream);
+            let expected = super::origin::answer(&words);
+            ensure!(end.is_ok(), "{words}: {end:?}");
+            ensure!(
+                bytes == expected,
+                "{words}: {:?}",
+                String::from_utf8_lossy(&bytes[..bytes.len().min(200)])
+            );
+        }
+        // Somebody who is in the web, and has no client.
+        let near = Browser {
+            place: Place::from(it.site.topology.web()),
+            tls: Some(it.certified.trust()?),
+            ..it.browser.clone()
+        };
+        load(&near, "near-2", 2)
+    });
+}
+
+#[test]
+fn a_web_server_without_dssl_is_not_touched() {
+    if !privileged("a web server without DSSL") {
+        return;
+    }
+    Sealed::start(&AS_IT_SHOULD_BE).expect("a site").run(|it| {
+        it.origin.signal(rustix::process::Signal::TERM)?;
+        it.origin.wait(Duration::from_secs(15))?;
+        let place = Place::from(it.site.topology.web());
+        let address = SocketAddr::new(IpAddr::from(WEB), 443);
+        let _web = Origin::start(
+            &place,
+            address,
+            Some(it.certified.ordinary()?),
+            Duration::ZERO,
+        )?;
+        let browser = Browser {
+            tls: Some(it.certified.trust()?),
+            ..it.browser.clone()
+        };
+        load(&browser, "plain-2", 2)?;
+        load(&browser, "plain-3", 3)?;
+        ensure!(
+            it.site.logs().contains("loads without DSSL"),
+            "nothing in the log"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn an_origins_file_is_checked() {
+    let check = |text: &str| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("origin.toml");
+        fs::write(&file, text).expect("the directory is ours");
+        let output = Command::new(BENTPIPE)
+            .arg("check")
+            .arg(&file as &Path)
+            .output();
+        let output = output.expect("bentpipe");
+        let said = [output.stdout, output.stderr].concat();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
+    };
+    let with = |upstream: &str, hubs: &str| {
+        format!(
+            "[origin]\nlisten = \"127.0.0.1:443\"\nupstream = \"{upstream}\"\ncertificate = \"a\"\nkey = \"b\"\nhubs = [{hubs}]\n"
+        )
+    };
+    let key = "\"hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=\"";
+    let (code, said) = check(&with("http://127.0.0.1:8080", key));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("a valid origin configuration"), "{said}");
+    for (upstream, hubs, fault) in [
+        ("https://127.0.0.1", key, "http://127.0.0.1:8080"),
+        ("http://127.0.0.1:8080", "", "`hubs` is empty"),
+    ] {
+        let (code, said) = check(&with(upstream, hubs));
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains(fault), "{said}");
+    }
+}
