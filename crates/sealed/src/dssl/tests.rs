@@ -241,7 +241,7 @@ fn objects_that_are_altered_swapped_cut_or_forged_are_dropped() {
     let links = parties.announce(0, &["/a"]);
     let mut frames = parties.sealed(links[0].id, &texts);
     object(&mut frames[0], |_, chunk, _| {
-        *chunk = Chunk::from_number(1 << 31)
+        *chunk = Chunk::from_number(1 << 31);
     });
     let forged = parties.brought(frames.remove(0));
     assert_eq!(
