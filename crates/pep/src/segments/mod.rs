@@ -12,35 +12,32 @@
 
 mod counts;
 mod devices;
-mod granted;
 mod intake;
 mod journal;
+mod keys;
 mod les;
 mod link;
 mod redial;
 mod relays;
 mod rules;
+mod setup;
 
 use std::cell::RefCell;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::tunnel::{Forward, Hello, VERSION, capability};
-use bentpipe_segments::{Bounds, Side as End};
-use bentpipe_units::Seed;
+use bentpipe_sealed::les::Pair;
+use bentpipe_segments::Side as End;
 use bytes::Bytes;
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 use tokio::time::{interval, sleep_until};
 
-use crate::config::{MeetingPlace, PepConfig, Placed, Role};
+use crate::config::{MeetingPlace, PepConfig, Role};
 use crate::events;
-use crate::keys::{self, PrivateKey, PublicKey};
-use crate::les_keys::{KeyDoor, KeyEvent};
+use crate::keys as files;
 use crate::metrics::Metrics;
 use crate::page::PageServer;
 use crate::process::{self, Diagnosis, RunError};
@@ -50,31 +47,25 @@ use crate::service_manager::ServiceManager;
 use crate::shard::{Driver, Pulse, PulseView, Shard};
 use crate::status::{Memory, PepSide, Side, StatusReport};
 use crate::stop::{self, StopSignal};
-use bentpipe_tunnel::engine::identity;
-use bentpipe_tunnel::engine::{ConnectionNotice, Engine, EngineConfig, Event, ServerSetup, Wishes};
+use bentpipe_tunnel::engine::{ConnectionNotice, Event};
 use bentpipe_tunnel::transport::{MemoryPool, TunnelEvent};
 
 use devices::Devices;
-use granted::GrantedKeys;
 use intake::SegmentIntake;
 use journal::{Journal, JournalFile};
+use keys::ClientKeys;
 use les::{HeaderKeys, NoKeys};
 use link::{PeerLink, PeerNews};
 use relays::SegmentRelays;
 use rules::PepRules;
-
-/// First credit of a stream, announced before anything is known of the path, in bytes.
-const INITIAL_CREDIT: u64 = 1 << 20;
-
-/// Flows that are known besides those that are relayed, for each of these.
-const KNOWN: usize = 8;
+use setup::{bounds, engine, setup, socket};
 
 /// Runs the PEP until SIGINT or SIGTERM.
 ///
 /// # Errors
 /// [`RunError`] says what could not be set up, or that a device was taken away; another PEP that cannot be reached is no error.
 pub fn run(config: PepConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
-    let key = keys::read(&config.identity.private_key_file).map_err(RunError::key)?;
+    let key = files::read(&config.identity.private_key_file).map_err(RunError::key)?;
     let key_log = process::open_key_log(diagnosis.key_log.as_deref())?;
     let qlog = Qlog::open(diagnosis.qlog.as_deref(), Role::Pep)?;
     Needs::of_pep(&config, diagnosis).enter()?;
@@ -99,8 +90,9 @@ pub fn run(config: PepConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         let mut driver = Driver::new(shard.clone(), socket, None, driver_pulse)?;
         driver.hear_failures();
         let link = PeerLink::new(config.clone(), &key, key_log, (shard.clone(), dual_stack))?;
-        let door = door(&config, &key)?;
-        let pep = Pep::start(config, (shard, link), door, memory / 2)?;
+        let layered = config.les.as_ref();
+        let keys = layered.map(|les| ClientKeys::open(les, &key, config.identity.allow_classical));
+        let pep = Pep::start(config.clone(), (shard, link), keys.transpose()?, memory / 2)?;
         pep.serve(driver, &pulse, &pool).await
     })
 }
@@ -115,16 +107,16 @@ struct Pep {
     /// Timers of relays may have changed.
     changed: Notify,
     rules: PepRules,
-    /// Door at which clients of LES hand over keys of headers, if there are any.
-    door: Option<Rc<KeyDoor>>,
+    /// Keys of headers that clients of LES hand over, if there are any.
+    keys: Option<ClientKeys>,
 }
 
 impl Pep {
-    /// Makes the devices and leads packets into them; relays may hold `memory` bytes, and open packets of LES with keys of `door`.
+    /// Makes the devices and leads packets into them; relays may hold `memory` bytes, and open packets of LES with `keys`.
     fn start(
         config: Rc<PepConfig>,
         (shard, link): (Rc<Shard>, PeerLink),
-        door: Option<Rc<KeyDoor>>,
+        keys: Option<ClientKeys>,
         memory: u64,
     ) -> Result<Rc<Self>, RunError> {
         let privilege = |error| RunError::privilege(&config.sides.place, &error);
@@ -135,13 +127,13 @@ impl Pep {
         let bounds = bounds(&config, memory);
         let devices = Devices::create().map_err(privilege)?;
         let rules = PepRules::install(&config).map_err(privilege)?;
-        let keys: Box<dyn HeaderKeys> = match &door {
-            Some(door) => Box::new(GrantedKeys::new(door.clone())),
+        let granted: Box<dyn HeaderKeys> = match &keys {
+            Some(keys) => Box::new(keys.granted()),
             None => Box::new(NoKeys),
         };
         Ok(Rc::new(Self {
-            relays: RefCell::new(SegmentRelays::new(shard, bounds, journal, keys)),
-            door,
+            relays: RefCell::new(SegmentRelays::new(shard, bounds, journal, granted)),
+            keys,
             intake: RefCell::new(SegmentIntake::new(&config)),
             link,
             devices,
@@ -192,7 +184,7 @@ impl Pep {
                 loop {
                     tokio::select! {
                         () = stop.wait() => break,
-                        _ = hangup.recv() => tracing::warn!("nothing is reloaded: a PEP reads its file at the start alone; restart it"),
+                        _ = hangup.recv() => self.reload(),
                     }
                 }
                 stop::tell_of_first(self.config.drain_timeout);
@@ -218,8 +210,8 @@ impl Pep {
         // Who is reset is asked first, and answers.
         tokio::time::sleep(rules::LAST_WORDS).await;
         self.rules.remove();
-        if let Some(door) = &self.door {
-            door.close();
+        if let Some(keys) = &self.keys {
+            keys.close();
         }
         self.link.close();
         process::flush(self.link.shard()).await;
@@ -242,16 +234,32 @@ impl Pep {
 
     /// Takes keys of headers from clients; never ends but with an error.
     async fn take_keys(&self) -> std::io::Result<()> {
-        let Some(door) = &self.door else {
-            return std::future::pending().await;
-        };
-        door.serve(|event| self.on_key_event(event)).await
+        match &self.keys {
+            Some(keys) => keys.serve(|pair| self.withdraw(&pair)).await,
+            None => std::future::pending().await,
+        }
     }
 
-    fn on_key_event(&self, event: KeyEvent) {
-        // Bytes that were acknowledged can be written to their ends no more once the key is erased.
-        if let KeyEvent::Withdrawn(pair) = event {
-            self.act(|relays, now| relays.withdraw(now, &pair.scope()));
+    /// Resets what cannot be written to its ends any more once the key is erased.
+    fn withdraw(&self, pair: &Pair) {
+        self.act(|relays, now| relays.withdraw(now, &pair.scope()));
+    }
+
+    /// Reads the list of clients again; all else needs a restart.
+    fn reload(&self) {
+        match PepConfig::load(&self.config.file) {
+            Ok(PepConfig { les: Some(les), .. }) if self.keys.is_some() => {
+                tracing::info!("`clients` of `[les]` is taken over; all else needs a restart");
+                if let Some(keys) = &self.keys {
+                    keys.list(les.clients, |pair| self.withdraw(&pair));
+                }
+            }
+            Ok(_) => tracing::warn!(
+                "nothing is reloaded but `clients` of `[les]`, and that is not in the file; restart for all else"
+            ),
+            Err(fault) => {
+                tracing::error!("the file is not taken over, and nothing changes: {fault}")
+            }
         }
     }
 
@@ -330,6 +338,7 @@ impl Pep {
             listen,
             session: self.link.report(),
             segments: self.relays.borrow().report(passed),
+            keys: self.keys.as_ref().map(ClientKeys::report),
         };
         StatusReport {
             sandbox: sandbox::entered(),
@@ -342,143 +351,4 @@ impl Pep {
             )
         }
     }
-}
-
-/// Bounds of the relays, which may hold `memory` bytes.
-fn bounds(config: &PepConfig, memory: u64) -> Bounds {
-    let room = usize::try_from(config.limits.flow_memory.as_u64()).unwrap_or(usize::MAX);
-    let fit = usize::try_from(memory / 2).unwrap_or(usize::MAX) / room.max(1);
-    let wanted = usize::try_from(config.limits.flows).unwrap_or(usize::MAX);
-    if fit < wanted {
-        tracing::info!(
-            "memory for {fit} flows, of {wanted}: more pass untouched; lower `flow_memory` or raise `total_memory` of `[limits]`"
-        );
-    }
-    let relayed = wanted.min(fit).max(1);
-    Bounds {
-        known: relayed.saturating_mul(KNOWN),
-        relayed,
-        room,
-    }
-}
-
-/// Socket at which this PEP waits for the other one, or by which it connects.
-fn socket(config: &PepConfig) -> Result<UdpSocket, RunError> {
-    match &config.peer.meeting {
-        MeetingPlace::Here(address) => bound(address),
-        MeetingPlace::There(_) => {
-            let any = open(([0_u16; 8], 0).into());
-            Ok(any.or_else(|_| open(([0, 0, 0, 0], 0).into()))?)
-        }
-    }
-}
-
-/// UDP socket at an address of the file; `[::]` is for both families.
-fn bound(address: &Placed<SocketAddr>) -> Result<UdpSocket, RunError> {
-    let either = open(**address).or_else(|error| match address.ip().is_unspecified() {
-        // A kernel without IPv6.
-        true => open((Ipv4Addr::UNSPECIFIED, address.port()).into()),
-        false => Err(error),
-    });
-    either.map_err(|source| RunError::Bind {
-        place: address.place.clone(),
-        address: **address,
-        what: "UDP",
-        source,
-    })
-}
-
-fn open(address: SocketAddr) -> std::io::Result<UdpSocket> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::DGRAM,
-        Some(Protocol::UDP),
-    )?;
-    if address.is_ipv6() {
-        socket.set_only_v6(false)?;
-    }
-    process::widen(&socket);
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket.into())
-}
-
-/// Door at which clients of LES hand over keys of headers, if the file has some.
-fn door(config: &PepConfig, key: &PrivateKey) -> Result<Option<Rc<KeyDoor>>, RunError> {
-    let Some(les) = &config.les else {
-        return Ok(None);
-    };
-    let clients = les.clients.clone();
-    let accepts = Arc::new(move |key: &PublicKey| clients.contains(key));
-    let socket = bound(&les.listen)?;
-    KeyDoor::open(socket, key, accepts, config.identity.allow_classical)
-        .map(|door| Some(Rc::new(door)))
-}
-
-fn setup(
-    config: &PepConfig,
-    key: &PrivateKey,
-    key_log: Option<Arc<dyn rustls::KeyLog>>,
-) -> Result<ServerSetup, RunError> {
-    let peer = config.peer.public_key;
-    let crypto = identity::server_crypto(
-        key,
-        Arc::new(move |shown| *shown == peer),
-        config.identity.allow_classical,
-        key_log,
-    );
-    Ok(ServerSetup {
-        crypto: crypto.map_err(RunError::key)?,
-        token_key: identity::token_key(key),
-    })
-}
-
-fn engine(
-    config: &PepConfig,
-    key: &PrivateKey,
-    setup: Option<ServerSetup>,
-    pool: &Arc<MemoryPool>,
-) -> Engine {
-    // Each PEP has its own file and sets its own direction: `return` as at a client that connects, `forward` as a server's.
-    let (own, other) = match setup {
-        None => (&config.link.return_link, &config.link.forward),
-        Some(_) => (&config.link.forward, &config.link.return_link),
-    };
-    Engine::new(EngineConfig {
-        reset_key: identity::reset_key(key),
-        shard: setup.as_ref().map(|_| 0),
-        hello: Hello {
-            version: VERSION,
-            agent: process::agent(),
-            instance: process::random_u64() >> 2,
-            forward: match setup {
-                None => Forward {
-                    controller: other.controller.map(|kind| kind.name().to_owned()),
-                    max_rate: other.max_rate,
-                    initial_window: other.initial_window,
-                    rate: other.rate,
-                    fec: other.fec,
-                },
-                Some(_) => Forward::default(),
-            },
-            initial_credit: INITIAL_CREDIT,
-            max_flows: config.limits.flows.into(),
-            capabilities: capability::SEGMENTS,
-            return_controller: Some(own.controller.unwrap_or_default().name().to_owned()),
-            ..Hello::default()
-        },
-        server: setup,
-        memory: pool.ceiling(),
-        pool: pool.clone(),
-        wishes: Wishes {
-            controller: own.controller.unwrap_or_default(),
-            initial_window: own.initial_window,
-            max_rate: own.max_rate,
-            rate: own.rate,
-            ack_packets: own.ack_ratio(),
-            fec: own.fec.unwrap_or_default(),
-        },
-        seed: Seed::new(process::random_u64()),
-        deterministic: false,
-    })
 }

@@ -51,7 +51,7 @@ pub use metering::Metering;
 pub use packets::{PacketDrops, PacketKinds, PacketRefusals, Packets};
 pub use publish::{PublishState, PublishStatus};
 pub use screen::{Blocks, Screen};
-pub use segments::{PepSide, Segments, SegmentsPassed, SegmentsRefused, SegmentsReset};
+pub use segments::{PepKeys, PepSide, Segments, SegmentsPassed, SegmentsRefused, SegmentsReset};
 pub use sle::{Sle, SleRefused};
 #[cfg(target_os = "linux")]
 pub(crate) use socket::run_directories;

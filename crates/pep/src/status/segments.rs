@@ -19,6 +19,21 @@ pub struct PepSide {
     pub session: Session,
     /// Flows that are relayed, and packets that are not.
     pub segments: Segments,
+    /// Keys of headers that clients of LES have handed over, where the file has `[les]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<PepKeys>,
+}
+
+/// Keys of headers that a PEP has of clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PepKeys {
+    /// Clients that may hand keys over.
+    pub listed: u64,
+    /// Clients that are connected.
+    pub connected: u64,
+    /// Associations whose keys are held.
+    pub associations: u64,
 }
 
 /// TCP flows of a PEP; totals since it started.
@@ -85,6 +100,17 @@ pub struct SegmentsPassed {
     pub damaged: u64,
     /// Fragments, and packets with IP options.
     pub other: u64,
+}
+
+impl Display for PepKeys {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let held = quantity(self.associations, "association");
+        let (connected, listed) = (self.connected, self.listed);
+        write!(
+            f,
+            "{held}; {connected} clients connected of {listed} listed"
+        )
+    }
 }
 
 impl Display for Segments {

@@ -95,6 +95,9 @@ fn write_pep(f: &mut Formatter<'_>, pep: &PepSide) -> fmt::Result {
         line(f, "listen", &listen.to_string())?;
     }
     line(f, "relays", &pep.segments.to_string())?;
+    if let Some(keys) = &pep.keys {
+        line(f, "LES keys", &keys.to_string())?;
+    }
     for (label, causes) in pep.segments.causes() {
         if !causes.is_empty() {
             line(f, label, &causes)?;

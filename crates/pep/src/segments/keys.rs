@@ -1,0 +1,157 @@
+//! Keys of headers that clients hand over at the door, as relays use them; which clients may, is a list that a reload replaces.
+
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bentpipe_sealed::les::{Discarded, Pair, PepUnopened, Toward};
+use bentpipe_segments::Scope;
+use bytes::{Bytes, BytesMut};
+
+use super::les::{HeaderKeys, OpenedPacket, StaysClosed};
+use super::setup::bound;
+use crate::config::PepLes;
+use crate::keys::{PrivateKey, PublicKey};
+use crate::les_keys::{KeyDoor, KeyEvent};
+use crate::process::RunError;
+use crate::status;
+
+/// Pairs whose names are kept; of more, all are computed anew.
+const MOST_NAMES: usize = 4096;
+
+/// Clients that may hand over keys.
+#[derive(Clone, Default)]
+struct Listed(Arc<Mutex<Vec<PublicKey>>>);
+
+impl Listed {
+    fn keys(&self) -> MutexGuard<'_, Vec<PublicKey>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Door for keys, and the list of those who get in.
+pub(super) struct ClientKeys {
+    door: Rc<KeyDoor>,
+    listed: Listed,
+}
+
+impl ClientKeys {
+    /// Opens the door that `les` asks for, of the PEP with this `key`; to be called inside a runtime.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub(super) fn open(
+        les: &PepLes,
+        key: &PrivateKey,
+        allow_classical: bool,
+    ) -> Result<Self, RunError> {
+        let listed = Listed::default();
+        *listed.keys() = les.clients.clone();
+        let known = listed.clone();
+        let accepts = Arc::new(move |key: &PublicKey| known.keys().contains(key));
+        let door = KeyDoor::open(bound(&les.listen)?, key, accepts, allow_classical)?;
+        Ok(Self {
+            door: Rc::new(door),
+            listed,
+        })
+    }
+
+    /// Keys as relays use them.
+    pub(super) fn granted(&self) -> GrantedKeys {
+        GrantedKeys {
+            door: self.door.clone(),
+            scopes: HashMap::new(),
+            pairs: HashMap::new(),
+        }
+    }
+
+    /// Takes keys; `withdrawn` hears of pairs whose keys are erased after that. Never ends but with an error.
+    pub(super) async fn serve(&self, mut withdrawn: impl FnMut(Pair)) -> io::Result<()> {
+        self.door.serve(|event| told(event, &mut withdrawn)).await
+    }
+
+    /// Lets in these clients alone from now on; `withdrawn` as for [`Self::serve`].
+    pub(super) fn list(&self, clients: Vec<PublicKey>, mut withdrawn: impl FnMut(Pair)) {
+        *self.listed.keys() = clients;
+        self.door.recheck(|event| told(event, &mut withdrawn));
+    }
+
+    /// Erases all keys, and tells clients that the PEP stops.
+    pub(super) fn close(&self) {
+        self.door.close();
+    }
+
+    /// Part of `status`.
+    pub(super) fn report(&self) -> status::PepKeys {
+        status::PepKeys {
+            listed: self.listed.keys().len() as u64,
+            connected: self.door.clients().len() as u64,
+            associations: self.door.grants().len() as u64,
+        }
+    }
+}
+
+/// Passes on the pair whose keys are about to be erased.
+fn told(event: KeyEvent, withdrawn: &mut impl FnMut(Pair)) {
+    if let KeyEvent::Withdrawn(pair) = event {
+        withdrawn(pair);
+    }
+}
+
+/// Keys at the door, and the names of the pairs that have used them.
+pub(super) struct GrantedKeys {
+    door: Rc<KeyDoor>,
+    scopes: HashMap<Pair, Scope>,
+    pairs: HashMap<Scope, Pair>,
+}
+
+/// Name of a pair between PEPs, which is a digest: computed once.
+fn scope(scopes: &mut HashMap<Pair, Scope>, pairs: &mut HashMap<Scope, Pair>, pair: Pair) -> Scope {
+    if let Some(scope) = scopes.get(&pair) {
+        return *scope;
+    }
+    if scopes.len() >= MOST_NAMES {
+        scopes.clear();
+        pairs.clear();
+    }
+    let scope = pair.scope();
+    scopes.insert(pair, scope);
+    pairs.insert(scope, pair);
+    scope
+}
+
+impl HeaderKeys for GrantedKeys {
+    fn open(&mut self, now: Instant, datagram: &[u8]) -> Result<OpenedPacket, StaysClosed> {
+        let mut grants = self.door.grants();
+        let opened = grants.open(now, datagram).map_err(|why| match why {
+            PepUnopened::Discarded(Discarded::Packet(_)) => StaysClosed::Copy,
+            PepUnopened::Unknown | PepUnopened::Discarded(_) => StaysClosed::NoKey,
+        })?;
+        Ok(OpenedPacket {
+            scope: scope(&mut self.scopes, &mut self.pairs, opened.pair),
+            toward: opened.toward,
+            renewed: opened.renewed,
+            header: Bytes::copy_from_slice(opened.packet.header()),
+            zone: opened
+                .packet
+                .zone()
+                .map_or_else(Bytes::new, Bytes::copy_from_slice),
+        })
+    }
+
+    fn write(
+        &mut self,
+        now: Instant,
+        (scope, toward): (&Scope, Toward),
+        parts: (&[u8], Option<&[u8]>),
+        out: &mut BytesMut,
+    ) -> bool {
+        let Some(pair) = self.pairs.get(scope) else {
+            return false;
+        };
+        let written = self.door.grants().write(now, pair, toward, parts, out);
+        written.is_ok()
+    }
+}
