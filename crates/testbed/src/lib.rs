@@ -24,6 +24,7 @@ pub mod edit;
 pub mod key_holder;
 pub mod keys;
 pub mod limit;
+pub mod memory;
 pub mod middle_box;
 pub mod moving;
 pub mod namespace;

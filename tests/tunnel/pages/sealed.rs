@@ -2,7 +2,7 @@
 //! speed and nothing else.
 
 use std::fs;
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_emulator::topology::{Process, WEB};
+use bentpipe_testbed::memory::{holds, memory};
 use bentpipe_testbed::peer::{payload, read_to_the_end};
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::Place;
@@ -183,32 +184,6 @@ fn public(private: &[u8]) -> Result<String> {
     child.stdin.take().context("a pipe")?.write_all(private)?;
     let output = child.wait_with_output()?;
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-}
-
-/// Memory of a process that it may write to.
-fn memory(pid: u32) -> Result<Vec<u8>> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    let mut memory = fs::File::open(format!("/proc/{pid}/mem"))?;
-    let mut all = Vec::new();
-    for line in maps.lines().filter(|line| line.contains(" rw")) {
-        let range = line
-            .split(' ')
-            .next()
-            .and_then(|range| range.split_once('-'));
-        let (from, to) = range.context("a range")?;
-        let (from, to) = (u64::from_str_radix(from, 16)?, u64::from_str_radix(to, 16)?);
-        let mut bytes = vec![0; usize::try_from(to - from)?];
-        // Some cannot be read, which are no memory of the program's.
-        if memory.seek(SeekFrom::Start(from)).is_ok() && memory.read_exact(&mut bytes).is_ok() {
-            all.extend_from_slice(&bytes);
-        }
-    }
-    ensure!(all.len() > 1 << 20, "{} bytes of memory", all.len());
-    Ok(all)
-}
-
-fn holds(memory: &[u8], canary: &[u8]) -> bool {
-    memory.windows(canary.len()).any(|piece| piece == canary)
 }
 
 /// Loads a page with the cookie by one connection, and its objects.

@@ -53,6 +53,8 @@ impl Pep {
 /// Namespaces, a link, and PEPs that run or do not. Daemons come first: they end before their namespaces do.
 pub(super) struct PepSite {
     peps: [Option<Process>; 2],
+    /// Public keys of the PEPs.
+    keys: [String; 2],
     pub(super) topology: Topology,
 }
 
@@ -66,8 +68,9 @@ impl PepSite {
             prefix: format!("{}-p{number}", unique_prefix()),
             hosts: 0,
         })?;
-        let site = Self {
+        let mut site = Self {
             peps: [None, None],
+            keys: Default::default(),
             topology,
         };
         let keys = Pep::BOTH.map(|pep| {
@@ -77,6 +80,8 @@ impl PepSite {
         });
         let [gateway, terminal] = keys;
         let (gateway, terminal) = (gateway?, terminal?);
+        site.keys[Pep::Gateway as usize].clone_from(&gateway);
+        site.keys[Pep::Terminal as usize].clone_from(&terminal);
         let here = format!("{GATEWAY_SAT}:{PORT}");
         site.configure(
             Pep::Gateway,
@@ -101,6 +106,23 @@ impl PepSite {
                     drain_timeout = \"3 s\"\n";
         fs::write(directory.join("pep.toml"), format!("{head}{text}"))?;
         Ok(())
+    }
+
+    /// Public key of a PEP.
+    pub(super) fn key(&self, pep: Pep) -> &str {
+        &self.keys[pep as usize]
+    }
+
+    /// Process of a PEP that runs.
+    pub(super) fn pid(&self, pep: Pep) -> Option<u32> {
+        self.peps[pep as usize].as_ref().map(Process::id)
+    }
+
+    /// Adds `tables` to the file of a PEP.
+    pub(super) fn add(&self, pep: Pep, tables: &str) -> Result<()> {
+        let file = self.topology.directory().join(pep.name()).join("pep.toml");
+        let text = fs::read_to_string(&file)?;
+        Ok(fs::write(file, format!("{text}\n{tables}"))?)
     }
 
     /// Builds the site and starts both PEPs; their tunnel is up.

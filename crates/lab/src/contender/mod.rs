@@ -381,6 +381,9 @@ impl Contender {
                 let vpn_processes =
                     vpn.start(available, Tuning::Default, topology, Between::Hosts)?;
                 at_work.processes.extend(vpn_processes);
+                if *pep == Some(Pep::Segments) {
+                    segments::await_keys(&available.bentpipe, topology)?;
+                }
                 at_work.over = Some(*vpn);
             }
             Carrier::Program(program) => {

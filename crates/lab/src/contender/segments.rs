@@ -8,16 +8,22 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE, Process, TERMINAL_LAN, Topology};
 use bentpipe_sys::netns::NetNs;
 
 use super::SERVER_PORT;
-use super::bentpipe::{CLIENT_OF_HOSTS, keys, run_daemon, sold, write};
+use super::bentpipe::{CLIENT_OF_HOSTS, keys, run_daemon, sold, status, write};
+use super::ends::HANDSHAKE;
 
 /// The UDP port at which a PEP takes keys of headers.
 pub(super) const KEYS_PORT: u16 = 4502;
+
+/// Time from one look at a PEP to the next.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Place of a PEP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,4 +136,20 @@ pub(super) fn start(bentpipe: &Path, topology: &Topology, les: bool) -> Result<V
     };
     let (gateway, terminal) = (run(PepPlace::Gateway)?, run(PepPlace::Terminal)?);
     Ok(vec![terminal, gateway])
+}
+
+/// Waits until both PEPs have the key of the hosts' headers: what begins before passes them untouched.
+///
+/// # Errors
+/// One has none in time.
+pub(super) fn await_keys(bentpipe: &Path, topology: &Topology) -> Result<()> {
+    let end = Instant::now() + HANDSHAKE;
+    for pep in PepPlace::BOTH {
+        let socket = topology.directory().join(format!("{}.sock", pep.name()));
+        while status(bentpipe, &socket)?["keys"]["associations"].as_u64() == Some(0) {
+            ensure!(Instant::now() < end, "{} got no key of headers", pep.name());
+            thread::sleep(LOOK);
+        }
+    }
+    Ok(())
 }

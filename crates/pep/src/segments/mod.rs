@@ -258,7 +258,7 @@ impl Pep {
                 "nothing is reloaded but `clients` of `[les]`, and that is not in the file; restart for all else"
             ),
             Err(fault) => {
-                tracing::error!("the file is not taken over, and nothing changes: {fault}")
+                tracing::error!("the file is not taken over, and nothing changes: {fault}");
             }
         }
     }
