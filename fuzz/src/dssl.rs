@@ -70,7 +70,7 @@ pub fn frames(data: &[u8]) {
             }
             Ok(HubNews::Object(id, chunk, sealed)) => {
                 if let Ok(text) = terminal.on_object(id, chunk, &sealed) {
-                    assert!(text == &b"head"[..] || text == &b"body"[..], "forged");
+                    assert!(text == b"head"[..] || text == b"body"[..], "forged");
                 }
             }
             Ok(HubNews::Failed(id)) => terminal.on_failed(id),
@@ -98,7 +98,10 @@ pub fn frame_seeds() -> Vec<Vec<u8>> {
     let id = bentpipe_sealed::dssl::ObjectId::new(0, 1).expect("few objects");
     let own = secrets().session();
     let asked = vec![HubFrame::KeyRequest(own), HubFrame::Fetch(own, id)];
-    let refused = vec![HubFrame::Refused(own, Some(id)), HubFrame::Refused(own, None)];
+    let refused = vec![
+        HubFrame::Refused(own, Some(id)),
+        HubFrame::Refused(own, None),
+    ];
     let seed = |frames: Vec<HubFrame>| [vec![5], encoded(&frames)].concat();
     let hello = DsslHello { hub: Some(HUB) }.encode();
     vec![

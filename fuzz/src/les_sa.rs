@@ -282,12 +282,9 @@ pub fn sa_seeds() -> Vec<Vec<u8>> {
         let mut pair = Pair::new(handshake);
         pair.wait(Duration::from_millis(1));
         while let Some(step) = pair.a.poll_step() {
-            match step {
-                Step::Send(_, body) => {
-                    seeds.push([&[0], body.as_ref()].concat());
-                    pair.to_b.push_back((Q1, body.as_ref().to_vec()));
-                }
-                _ => {}
+            if let Step::Send(_, body) = step {
+                seeds.push([&[0], body.as_ref()].concat());
+                pair.to_b.push_back((Q1, body.as_ref().to_vec()));
             }
         }
         pair.frame_to_b(0);

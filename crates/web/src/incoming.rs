@@ -20,7 +20,7 @@ pub enum Part {
 /// Place in a response.
 enum Within {
     Heads,
-    /// Its reader, whether the connection ends with it, and whether it ends with the connection.
+    /// Reader of the body, whether the connection ends with it, and whether it ends with the connection.
     Body(BodyReader, bool, bool),
     Over,
 }
@@ -41,7 +41,9 @@ impl Incoming {
         match self.try_read(unread) {
             Ok(part) => part,
             Err(Malformed) => {
-                self.0 = Within::Body(BodyReader::new(Body::UntilClose), true, true);
+                // Of a body whose end was to be told bytes may be missing.
+                let open = matches!(self.0, Within::Heads);
+                self.0 = Within::Body(BodyReader::new(Body::UntilClose), true, open);
                 self.try_read(unread).unwrap_or_default()
             }
         }

@@ -73,7 +73,7 @@ impl PepPlace {
         }
     }
 
-    /// Its public key.
+    /// Public key of the PEP.
     ///
     /// # Errors
     /// It cannot be made.
@@ -89,7 +89,7 @@ impl PepPlace {
         )
     }
 
-    /// Its file. `les`: it relays packets of LES, of the hosts' client; else all TCP in clear.
+    /// File of the PEP. `les`: it relays packets of LES, of the hosts' client; else all TCP in clear.
     fn file(self, bentpipe: &Path, topology: &Topology, les: bool) -> Result<String> {
         let (name, lan) = (self.name(), self.lan());
         let listen = format!("{GATEWAY_SAT}:{SERVER_PORT}");

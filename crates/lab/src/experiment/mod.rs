@@ -130,7 +130,7 @@ pub enum Along {
     /// The experiment's links; also in results that were written before tasks could.
     #[default]
     Links,
-    /// Its tasks.
+    /// Tasks of the experiment.
     Tasks,
 }
 

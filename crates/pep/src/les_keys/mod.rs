@@ -16,6 +16,7 @@ use std::io;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use tokio::task::yield_now;
 use tokio::time::sleep_until;
 
 use crate::process;
@@ -76,7 +77,11 @@ impl KeyLines {
                 }
             };
             tokio::select! {
-                moved = poll_fn(|cx| self.poll_move(cx)) => moved?,
+                moved = poll_fn(|cx| self.poll_move(cx)) => {
+                    moved?;
+                    // Whoever floods this socket does not keep the others of this thread from theirs.
+                    yield_now().await;
+                }
                 () = timer => self.lines.borrow_mut().handle_timeout(process::now()),
             }
         }

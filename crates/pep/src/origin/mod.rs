@@ -32,7 +32,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::config::OriginConfig;
 use crate::events;
-use crate::net::listen::{ListenFamilies, accept, listen};
+use crate::net::listen::{accept, listen_each};
 use crate::process::{self, RunError};
 use crate::relay::prepare;
 use crate::sandbox::{self, Needs};
@@ -44,6 +44,9 @@ use tls::{Speaker, Speakers};
 
 /// Time that a connection has for its handshake, and a terminal for its first words.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time for which a peer may leave sent bytes unacknowledged, and a terminal say nothing.
+const SILENT: Duration = Duration::from_secs(60);
 
 /// Connections whose handshake is under way.
 const MAX_STRANGERS: usize = 256;
@@ -70,6 +73,14 @@ struct OriginCounts {
     objects: Cell<u64>,
     /// Hubs that asked for what they may not have.
     refused: Cell<u64>,
+}
+
+/// Has the kernel end a connection whose peer acknowledges nothing, or reads nothing, for [`SILENT`].
+fn bound_silence(socket: &TcpStream) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    return socket2::SockRef::from(socket).set_tcp_user_timeout(Some(SILENT));
+    #[cfg(not(target_os = "linux"))]
+    return socket.nodelay().map(drop);
 }
 
 fn count(counter: &Cell<u64>) {
@@ -109,8 +120,7 @@ async fn serve(config: &OriginConfig, speakers: Speakers) -> Result<(), RunError
         complaints: Throttle::new(),
     });
     let mut tasks: Vec<JoinHandle<()>> = Vec::new();
-    for &address in config.listen.iter() {
-        let listener = listen(address, ListenFamilies::One, &config.listen.place)?;
+    for listener in listen_each(&config.listen)? {
         let origin = origin.clone();
         tasks.push(accept(listener, move |socket, peer| {
             origin.clone().take(socket, peer)
@@ -167,7 +177,7 @@ impl OriginServer {
 
     /// Serves a connection to its end.
     async fn take(self: Rc<Self>, socket: TcpStream, peer: SocketAddr) {
-        if prepare(&socket).is_err() {
+        if prepare(&socket).is_err() || bound_silence(&socket).is_err() {
             return;
         }
         let Ok(place) = self.strangers.try_acquire() else {
@@ -186,9 +196,9 @@ impl OriginServer {
             return self.complain("too many connections at one time; new ones are reset");
         };
         match speaker {
-            Speaker::Terminal => {
+            Speaker::Terminal(listed) => {
                 count(&self.counts.terminals);
-                Box::pin(terminal::serve(&self, tls)).await;
+                Box::pin(terminal::serve(&self, tls, listed)).await;
             }
             Speaker::Hub(key) => {
                 count(&self.counts.hubs);
@@ -213,7 +223,7 @@ impl OriginServer {
         let start = LazyConfigAcceptor::new(Acceptor::default(), socket).await?;
         let config = self.speakers.answer(&start.client_hello());
         let tls = start.into_stream(config).await?;
-        let speaker = Speaker::of(tls.get_ref().1)?;
+        let speaker = self.speakers.of(tls.get_ref().1)?;
         Ok((speaker, tls))
     }
 }

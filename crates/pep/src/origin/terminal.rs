@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::sessions::SealedSession;
 use super::upstream::{Upstream, connect};
-use super::{OriginServer, PATIENCE, ordinary};
+use super::{OriginServer, PATIENCE, SILENT, ordinary};
 use crate::asked::NextPart;
 use crate::relay::over_tcp::OverTcp as _;
 
@@ -36,8 +36,8 @@ enum Course {
     Reset,
 }
 
-/// Serves a terminal to its end.
-pub(super) async fn serve(origin: &OriginServer, mut tls: TlsStream<TcpStream>) {
+/// Serves a terminal to its end; one that is not `listed` gets pages alone.
+pub(super) async fn serve(origin: &OriginServer, mut tls: TlsStream<TcpStream>, listed: bool) {
     let mut hello = [0; DSSL_HELLO];
     let read = timeout(PATIENCE, tls.read_exact(&mut hello)).await;
     let hello = match (read, DsslHello::decode(&hello)) {
@@ -47,7 +47,8 @@ pub(super) async fn serve(origin: &OriginServer, mut tls: TlsStream<TcpStream>) 
             return;
         }
     };
-    let Some(hub) = hello.hub else {
+    let known = |hub: &[u8; 32]| listed && origin.speakers.is_hub(hub);
+    let Some(hub) = hello.hub.filter(known) else {
         return ordinary::relay(origin, tls, &[]).await;
     };
     let Ok(machine) = machine(&tls, hub) else {
@@ -96,7 +97,9 @@ impl K1Server {
                     Verdict::Plain => return Ok(true),
                     Verdict::Incomplete => {}
                 }
-                if self.read().await? == 0 {
+                // One that says nothing holds a place.
+                let read = timeout(SILENT, self.read()).await;
+                if read.unwrap_or(Ok(0))? == 0 {
                     self.close().await;
                     return Ok(false);
                 }
@@ -143,7 +146,17 @@ impl K1Server {
         let connected = connect(origin.upstream).await;
         let web = connected.inspect_err(|error| ordinary::tell(origin, error))?;
         let mut upstream = Upstream::send(web, head).await?;
-        let next = upstream.next().await?;
+        let next = loop {
+            tokio::select! {
+                next = upstream.next() => break next?,
+                // A terminal that has gone waits for nothing.
+                read = self.tls.read_buf(&mut self.unread), if self.unread.len() < MAX_REQUEST => {
+                    if read? == 0 {
+                        return Err(io::ErrorKind::ConnectionAborted.into());
+                    }
+                }
+            }
+        };
         Ok((upstream, next))
     }
 

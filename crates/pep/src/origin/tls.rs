@@ -20,25 +20,11 @@ use crate::tls::key_exchange;
 
 /// Peer of a connection.
 pub(super) enum Speaker {
-    Terminal,
+    /// Terminal; true if the list of clients, where there is one, has its key.
+    Terminal(bool),
     /// Hub that has proved this key.
     Hub(PublicKey),
     Other,
-}
-
-impl Speaker {
-    /// Peer of a connection whose handshake is done.
-    pub(super) fn of(tls: &ServerConnection) -> io::Result<Self> {
-        match tls.alpn_protocol() {
-            Some(ALPN_K1) => Ok(Self::Terminal),
-            Some(ALPN_HUB) => {
-                let key = identity::shown_key(tls.peer_certificates());
-                key.map(Self::Hub)
-                    .ok_or_else(|| io::ErrorKind::PermissionDenied.into())
-            }
-            _ => Ok(Self::Other),
-        }
-    }
 }
 
 /// TLS for each kind of peer.
@@ -46,6 +32,9 @@ pub(super) struct Speakers {
     terminal: Arc<ServerConfig>,
     hub: Arc<ServerConfig>,
     other: Arc<ServerConfig>,
+    hubs: HashSet<PublicKey>,
+    /// Clients that may have objects ahead; all if there is no list.
+    clients: Option<HashSet<PublicKey>>,
 }
 
 impl Speakers {
@@ -58,15 +47,40 @@ impl Speakers {
         let hubs: HashSet<PublicKey> = config.hubs.iter().copied().collect();
         let clients = config.clients.clone();
         let clients = clients.map(|keys| keys.into_iter().collect::<HashSet<_>>());
-        let of_hubs: Accepts = Arc::new(move |key| hubs.contains(key));
-        let of_clients: Accepts =
-            Arc::new(move |key| clients.as_ref().is_none_or(|keys| keys.contains(key)));
+        let listed = hubs.clone();
+        let of_hubs: Accepts = Arc::new(move |key| listed.contains(key));
+        // A client is done with its handshake before it could hear that its key is not listed: it gets pages all the same.
+        let of_clients: Accepts = Arc::new(|_| true);
         let keyed = |accepts| Some(identity::shown_verifier(accepts));
         Ok(Self {
             terminal: tls(&files, keyed(of_clients), &[ALPN_K1], &[&TLS13])?,
             hub: tls(&files, keyed(of_hubs), &[ALPN_HUB], &[&TLS13])?,
             other: tls(&files, None, &[b"http/1.1"], &[&TLS13, &TLS12])?,
+            hubs,
+            clients,
         })
+    }
+
+    /// True if this is the key of a hub that is listed.
+    pub(super) fn is_hub(&self, key: &[u8; 32]) -> bool {
+        PublicKey::from_bytes(*key).is_some_and(|key| self.hubs.contains(&key))
+    }
+
+    /// Peer of a connection whose handshake is done.
+    pub(super) fn of(&self, tls: &ServerConnection) -> io::Result<Speaker> {
+        let key = || identity::shown_key(tls.peer_certificates());
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        match tls.alpn_protocol() {
+            Some(ALPN_K1) => {
+                let key = key().ok_or_else(denied)?;
+                let listed = self.clients.as_ref();
+                Ok(Speaker::Terminal(
+                    listed.is_none_or(|keys| keys.contains(&key)),
+                ))
+            }
+            Some(ALPN_HUB) => key().map(Speaker::Hub).ok_or_else(denied),
+            _ => Ok(Speaker::Other),
+        }
     }
 
     /// TLS for whoever says this.

@@ -61,13 +61,14 @@ impl SegmentIntake {
             self.passed.damaged += 1;
             return relays.pass(side, packet);
         }
-        let usable = relays.usable().is_some();
-        let (packet, mut headers) = match headers.segment.flags.has(Flags::SYN) && usable {
+        let flags = headers.segment.flags;
+        let first = flags.has(Flags::SYN) && !flags.has(Flags::ACK);
+        let usable = first && relays.usable().is_some();
+        // A SYN without timestamps and ECN is not answered with them.
+        let (packet, mut headers) = match usable {
             true => tidy(packet, headers),
             false => (packet, headers),
         };
-        let flags = headers.segment.flags;
-        let first = flags.has(Flags::SYN) && !flags.has(Flags::ACK);
         if first && !usable {
             self.passed.no_tunnel += 1;
         }

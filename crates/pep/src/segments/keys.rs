@@ -23,9 +23,9 @@ const MOST_NAMES: usize = 4096;
 
 /// Clients that may hand over keys.
 #[derive(Clone, Default)]
-struct Listed(Arc<Mutex<Vec<PublicKey>>>);
+struct ListedClients(Arc<Mutex<Vec<PublicKey>>>);
 
-impl Listed {
+impl ListedClients {
     fn keys(&self) -> MutexGuard<'_, Vec<PublicKey>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -34,7 +34,7 @@ impl Listed {
 /// Door for keys, and the list of those who get in.
 pub(super) struct ClientKeys {
     door: Rc<KeyDoor>,
-    listed: Listed,
+    listed: ListedClients,
 }
 
 impl ClientKeys {
@@ -47,7 +47,7 @@ impl ClientKeys {
         key: &PrivateKey,
         allow_classical: bool,
     ) -> Result<Self, RunError> {
-        let listed = Listed::default();
+        let listed = ListedClients::default();
         *listed.keys() = les.clients.clone();
         let known = listed.clone();
         let accepts = Arc::new(move |key: &PublicKey| known.keys().contains(key));

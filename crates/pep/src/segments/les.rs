@@ -43,7 +43,7 @@ pub(super) struct OpenedPacket {
 /// Reason why a packet of LES was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StaysClosed {
-    /// Its key is not here, or it is none that a PEP relays: it passes untouched.
+    /// The key is not here, or the packet is none that a PEP relays: it passes untouched.
     NoKey,
     /// It is a copy, which no hop hands on (`PROTOCOL.md` §20.4).
     Copy,
@@ -127,7 +127,10 @@ impl Layers {
         let start = header.map_or(packet.len(), |header| header.offset + UDP_HEADER);
         let datagram = packet.get(start..).ok_or(StaysClosed::NoKey)?;
         let opened = self.keys.open(now, datagram)?;
-        self.learn(side, &opened, packet.slice(..start));
+        // What a pair's ends cannot be told is not to be taken from them.
+        if !self.learn(side, &opened, packet.slice(..start)) {
+            return Err(StaysClosed::NoKey);
+        }
         // UDP has no flows that a PEP relays.
         let headers = Headers::read(&opened.header).ok_or(StaysClosed::NoKey)?;
         let (lan, wan) = match side {
@@ -148,10 +151,10 @@ impl Layers {
         })
     }
 
-    /// Learns outer headers from a true packet, and on which side its ends are.
-    fn learn(&mut self, side: Side, opened: &OpenedPacket, outer: Bytes) {
+    /// Learns outer headers from a true packet, and on which side its ends are. False: there is no room for another pair.
+    fn learn(&mut self, side: Side, opened: &OpenedPacket, outer: Bytes) -> bool {
         if self.pairs.len() >= MOST_PAIRS && !self.pairs.contains_key(&opened.scope) {
-            return;
+            return false;
         }
         let client = match opened.toward {
             Toward::B => side,
@@ -162,7 +165,13 @@ impl Layers {
             outer: [None, None],
         });
         known.client = client;
+        if opened.toward == Toward::B
+            && let Some(back) = &mut known.outer[place(Toward::A)]
+        {
+            *back = readdressed(back, &outer);
+        }
         known.outer[place(opened.toward)] = Some(outer);
+        true
     }
 
     /// Packet of a segment to the end on `side`, in the other end's name; `None`: its key is not here any more.
@@ -192,6 +201,28 @@ impl Layers {
         let written = self.keys.write(now, pair, (&header, zone), &mut out);
         (written && finish(&mut out, outer.len())).then(|| out.freeze())
     }
+}
+
+/// Outer headers toward A, at the address and port that A has now: those that its packet with these `outer` headers came from.
+fn readdressed(back: &Bytes, outer: &Bytes) -> Bytes {
+    if back.len() != outer.len() || back[0] >> 4 != outer[0] >> 4 {
+        return back.clone();
+    }
+    let (source, length) = match outer[0] >> 4 {
+        4 => (12, 4),
+        _ => (8, 16),
+    };
+    let ports = outer.len() - UDP_HEADER;
+    let (address, port) = (source + length, ports + 2);
+    if back[address..address + length] == outer[source..address]
+        && back[port..port + 2] == outer[ports..port]
+    {
+        return back.clone();
+    }
+    let mut changed = BytesMut::from(&back[..]);
+    changed[address..address + length].copy_from_slice(&outer[source..address]);
+    changed[port..port + 2].copy_from_slice(&outer[ports..port]);
+    changed.freeze()
 }
 
 /// Place of a direction in pairs.

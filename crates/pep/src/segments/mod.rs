@@ -124,7 +124,9 @@ impl Pep {
             JournalFile::new(config.state_dir.join("pep-flows")),
             process::since_1970(),
         );
-        let bounds = bounds(&config, memory);
+        // Each form has a table of its own.
+        let forms = u64::from(config.clear.is_some()) + u64::from(config.les.is_some());
+        let bounds = bounds(&config, memory / forms.max(1));
         let devices = Devices::create().map_err(privilege)?;
         let rules = PepRules::install(&config).map_err(privilege)?;
         let granted: Box<dyn HeaderKeys> = match &keys {

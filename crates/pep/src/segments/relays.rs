@@ -277,6 +277,8 @@ impl SegmentRelays {
         for place in places {
             self.drop_stream(now, place);
         }
+        // The words that reset them need the keys.
+        self.handle_timeout(now);
     }
 
     /// Resets all flows that are relayed.

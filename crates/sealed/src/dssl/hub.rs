@@ -142,10 +142,12 @@ impl HubSession {
                 return Err(HubDropped::Number);
             }
             self.last = link.id.get();
-            self.fetched.insert(link.id);
             if link.id.page() != self.page.0 {
                 self.page = (link.id.page(), 0);
+                // Terminals have forgotten the objects of the page before.
+                self.fetched.clear();
             }
+            self.fetched.insert(link.id);
         }
         links.sort_by_key(|link| link.priority);
         Ok(HubNews::Links(links))

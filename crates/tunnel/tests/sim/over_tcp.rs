@@ -37,7 +37,7 @@ fn rtt(path: TcpPath) -> Duration {
 struct Seen {
     /// Times of requests beside it, sorted.
     requests: Vec<Duration>,
-    /// Its payload in bit/s.
+    /// Payload in bit/s.
     rate: f64,
     /// Share of the time in which it waited for a lost segment.
     blocked: f64,

@@ -35,7 +35,7 @@ use bytes::Bytes;
 use tokio::io::duplex;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::config::ClientConfig;
 use crate::keys::PrivateKey;
@@ -57,6 +57,9 @@ const TLS_PORT: u16 = 443;
 
 /// Time by which a page may be ahead of promises that come by another connection.
 const EITHER_FIRST: Duration = Duration::from_millis(60);
+
+/// Time for which a request waits for an object that a hub has promised; then the page's own connection is asked.
+const SEALED_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Frames of a page that wait for a browser, 16 KiB each at most: as much as a socket takes.
 const QUEUE: usize = 16;
@@ -248,17 +251,26 @@ impl Pages {
     /// Answer that has come for a request ahead, or is promised and comes now.
     async fn stored(&self, owner: &Owner, request: &Request, sealed: bool) -> Option<Answer> {
         // Of DSSL a promise and the page come by two connections, and either may be the first.
-        let mut held = sealed && !request.is_page();
+        let now = Instant::now();
+        let held = (sealed && !request.is_page()).then(|| now + EITHER_FIRST);
+        // A hub may promise and not deliver.
+        let patience = sealed.then(|| now + SEALED_PATIENCE);
         loop {
             let changed = self.changed.notified();
             let asked = self.store.borrow_mut().ask(process::now(), owner, request);
             match asked {
                 Asked::Ready(answer) => return Some(answer),
-                Asked::Absent if held && self.may_be_promised(owner) => {
-                    held = timeout(EITHER_FIRST, changed).await.is_ok();
+                Asked::Absent => {
+                    let until = held.filter(|until| Instant::now() < *until)?;
+                    if !self.may_be_promised(owner) {
+                        return None;
+                    }
+                    let _ = timeout_at(until, changed).await;
                 }
-                Asked::Absent => return None,
-                Asked::Promised => changed.await,
+                Asked::Promised => match patience {
+                    Some(until) => timeout_at(until, changed).await.ok()?,
+                    None => changed.await,
+                },
             }
         }
     }
