@@ -120,17 +120,18 @@ impl Flow {
         }
     }
 
-    /// Says whether the flow has a stream, and so a place among the relays.
+    /// Says whether the flow has a place among the relays: one that has ended lingers without.
     pub(crate) fn has_place(&self) -> bool {
-        matches!(
-            self.stage,
-            Stage::Offered(_) | Stage::Invited(_) | Stage::Relayed(_)
-        )
+        match &self.stage {
+            Stage::Offered(_) | Stage::Invited(_) => true,
+            Stage::Relayed(relay) => !relay.is_closed(),
+            Stage::Watched | Stage::Untouched | Stage::Stray(_) => false,
+        }
     }
 
     /// Says whether the flow may have segments or messages of its own.
     pub(crate) fn speaks(&self) -> bool {
-        self.has_place() || matches!(self.stage, Stage::Stray(_))
+        self.has_place() || matches!(self.stage, Stage::Relayed(_) | Stage::Stray(_))
     }
 
     /// Takes a segment that came from `side`.

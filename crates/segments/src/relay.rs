@@ -409,6 +409,11 @@ impl Relay {
         !matches!(self.phase, Phase::Open)
     }
 
+    /// Says whether both directions have ended in order: what is left is to answer late segments.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.phase, Phase::Closed(_)) && self.is_stream_done()
+    }
+
     /// Says whether the last message has left, so that the stream may be ended.
     pub(crate) fn is_stream_done(&self) -> bool {
         self.is_ended() && self.outbox.reset.is_none()

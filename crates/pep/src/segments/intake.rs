@@ -77,7 +77,7 @@ impl SegmentIntake {
             Side::Lan => name(headers.source, headers.destination),
             Side::Wan => name(headers.destination, headers.source),
         };
-        let renewed = relays.was_relayed(&name, first);
+        let renewed = relays.was_relayed(&name, first, false);
         let flow = (Form::Clear, &name);
         match relays.on_segment(now, flow, side, &headers.segment, renewed) {
             Verdict::Forward => relays.pass(side, packet),
@@ -101,8 +101,11 @@ impl SegmentIntake {
             }
             Err(StaysClosed::Copy) => return,
         };
+        let flags = opened.segment.flags;
+        let first = flags.has(Flags::SYN) && !flags.has(Flags::ACK);
+        let renewed = relays.was_relayed(&opened.name, first, opened.renewed);
         let flow = (Form::Zones, &opened.name);
-        match relays.on_segment(now, flow, side, &opened.segment, opened.renewed) {
+        match relays.on_segment(now, flow, side, &opened.segment, renewed) {
             Verdict::Forward => relays.pass(side, packet),
             Verdict::Taken => {}
         }

@@ -31,6 +31,8 @@ pub(super) struct Journal {
     earlier: HashSet<FlowName>,
     /// Time since 1970 at which the earlier ones do not count any more.
     until: Duration,
+    /// The file told what an earlier process had relayed.
+    complete: bool,
     lines: usize,
     /// The file cannot be written, and the log was told.
     broken: bool,
@@ -39,18 +41,19 @@ pub(super) struct Journal {
 impl Journal {
     /// Reads what an earlier process has left; `now` is since 1970.
     pub(super) fn load(file: JournalFile, now: Duration) -> Self {
-        let earlier = file.read().unwrap_or_else(|error| {
+        let read = file.read().unwrap_or_else(|error| {
             tracing::warn!(
                 "{} cannot be read, so flows of an earlier process are not reset: {error}",
                 file.path.display()
             );
-            HashSet::new()
+            None
         });
         let mut journal = Self {
             file,
             present: HashSet::new(),
             lines: 0,
-            earlier,
+            complete: read.is_some(),
+            earlier: read.unwrap_or_default(),
             until: now + KEPT,
             broken: false,
         };
@@ -86,6 +89,11 @@ impl Journal {
     /// Says whether an earlier process had relayed the flow.
     pub(super) fn was_relayed(&self, name: &FlowName) -> bool {
         self.earlier.contains(name)
+    }
+
+    /// Says whether the file told of all flows that an earlier process had relayed; else there was none, or it was lost.
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
     }
 
     /// Notes that a new connection has this name.
@@ -170,11 +178,11 @@ impl JournalFile {
         Self { path, open: None }
     }
 
-    /// Flows that the file says are relayed.
-    fn read(&self) -> io::Result<HashSet<FlowName>> {
+    /// Flows that the file says are relayed; `None`: there is no file.
+    fn read(&self) -> io::Result<Option<HashSet<FlowName>>> {
         let bytes = match state::read(&self.path, LONGEST) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         let mut flows = HashSet::new();
@@ -184,7 +192,7 @@ impl JournalFile {
                 false => flows.remove(&name),
             };
         }
-        Ok(flows)
+        Ok(Some(flows))
     }
 
     fn append(&mut self, text: &str) -> io::Result<()> {
@@ -240,6 +248,7 @@ mod tests {
         std::mem::forget(first);
 
         let mut second = load(&path, 2000);
+        assert!(second.is_complete());
         let known = |it: &Journal| [1, 2, 3].map(|port| it.was_relayed(&name(port)));
         assert_eq!(known(&second), [true, false, true]);
         second.renew(&name(1));
@@ -266,6 +275,6 @@ mod tests {
     fn without_a_file_nothing_may_be_relayed() {
         let mut journal = load(std::path::Path::new("/proc/version/flows"), 0);
         assert!(!journal.begin(&name(1)));
-        assert!(!journal.was_relayed(&name(1)));
+        assert!(!journal.was_relayed(&name(1)) && !journal.is_complete());
     }
 }

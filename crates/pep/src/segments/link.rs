@@ -22,6 +22,7 @@ use crate::process::{self, RunError};
 use crate::sampler::Sampler;
 use crate::shard::Shard;
 use crate::status::{self, TunnelState};
+use crate::throttle::Throttle;
 use bentpipe_tunnel::engine::identity;
 use bentpipe_tunnel::engine::{
     Connection, ConnectionId, ConnectionNotice, Event, FirstWords, Link as LinkOfPath,
@@ -68,6 +69,8 @@ pub(super) struct PeerLink {
     dials: Option<(Arc<dyn ClientConfig>, ServerAddress)>,
     lookups: Lookups,
     state: RefCell<LinkState>,
+    /// Throttle of the line about others who knock.
+    strangers: Throttle,
     changed: Notify,
     paths: PathMemory,
 }
@@ -106,6 +109,7 @@ impl PeerLink {
                 last_error: None,
                 stopping: false,
             }),
+            strangers: Throttle::new(),
             changed: Notify::new(),
         })
     }
@@ -240,9 +244,11 @@ impl PeerLink {
             }
             ConnectionNotice::UnknownKey(key, address) => {
                 let address = process::canonical(address);
-                self.tell(&format!(
-                    "{address} shows the key {key}, which is not `public_key` of `[peer]`"
-                ));
+                if self.strangers.is_due(process::now()) {
+                    tracing::warn!(
+                        "{address} shows the key {key}, which is not `public_key` of `[peer]`, and is refused"
+                    );
+                }
                 PeerNews::None
             }
             ConnectionNotice::Unreachable(said) => {

@@ -169,13 +169,16 @@ impl SegmentRelays {
         self.layers.open(now, side, packet)
     }
 
-    /// Says whether an earlier process had relayed the flow in clear. With a `first` segment another connection of that name
-    /// begins.
-    pub(super) fn was_relayed(&mut self, name: &FlowName, first: bool) -> bool {
+    /// Says whether an earlier process had relayed the flow. With a `first` segment another connection of that name begins.
+    /// `supposed` answers where nothing was noted of earlier flows.
+    pub(super) fn was_relayed(&mut self, name: &FlowName, first: bool, supposed: bool) -> bool {
         if first {
             self.journal.renew(name);
         }
-        self.journal.was_relayed(name)
+        match self.journal.is_complete() {
+            true => self.journal.was_relayed(name),
+            false => supposed,
+        }
     }
 
     /// Hands on a packet that came from `side`.

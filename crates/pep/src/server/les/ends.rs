@@ -191,7 +191,9 @@ impl LayeredEnds {
         let Some(end) = ends.get_mut(&id) else {
             return false;
         };
-        let is_open = |at: Instant| process::now() < at + WAY_BACK;
+        // A PEP that relays a flow has to see both of its directions.
+        let relayed = end.responder.has_peps();
+        let is_open = |at: Instant| relayed || process::now() < at + WAY_BACK;
         let back = end.back.as_ref().filter(|(_, at)| is_open(*at));
         let Some((back, _)) = back.filter(|_| tcp(packet).is_some()) else {
             return false;

@@ -53,12 +53,20 @@ pub struct Responder {
     /// Lowest count that may come.
     next: u32,
     proposed: Option<Proposed>,
+    /// PEPs were accepted in the last association that was.
+    peps: bool,
     /// Beginnings in the last minute.
     begun: VecDeque<Instant>,
     steps: VecDeque<Step>,
 }
 
 impl Responder {
+    /// Says whether PEPs may read headers of what is sent.
+    #[must_use]
+    pub fn has_peps(&self) -> bool {
+        self.peps
+    }
+
     /// Takes Q1, with material for its count.
     ///
     /// # Errors
@@ -127,6 +135,9 @@ impl Responder {
             (None, None) => (AnswerCode::SpiInUse, None),
             (None, spis) => (AnswerCode::Accepted, spis),
         };
+        if spis.is_some() {
+            self.peps = known.contains(&true);
+        }
         let own = spis.filter(|_| proposal.handshake != Handshake::Short);
         let answer = Answer {
             count: proposal.count,

@@ -162,7 +162,8 @@ pub(super) async fn is_spoken(
         }
         Err(fault) => {
             dssl.tell_absent(name, &fault);
-            if !matches!(fault, NoK1::Unreached(_)) {
+            // Without a tunnel nobody knows yet whether its server is a hub.
+            if !matches!(fault, NoK1::Unreached(_) | NoK1::NoHub) {
                 dssl.remember(&place.0, name, false);
             }
             false
