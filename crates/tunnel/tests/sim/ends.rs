@@ -92,7 +92,7 @@ fn a_stream_of_unknown_kind_is_refused_and_the_tunnel_lives() {
     let terminal = &mut world.terminals[0].engine;
     let (_, quic) = terminal.connection(tunnel).expect("up").parts();
     let stream = quic.streams().open(Dir::Bi).expect("a stream");
-    let unknown = [0x05, 1, 2, 3];
+    let unknown = [0x06, 1, 2, 3];
     assert_eq!(quic.send_stream(stream).write(&unknown), Ok(unknown.len()));
     world.run_for(SETTLED);
     let terminal = &mut world.terminals[0].engine;
