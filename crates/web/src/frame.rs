@@ -303,7 +303,7 @@ mod tests {
             reader.push(bytes);
             reader.read()
         };
-        assert_eq!(read(&[9, 0]), Err(FrameError::Type(9)));
+        assert_eq!(read(&[11, 0]), Err(FrameError::Type(11)));
         assert_eq!(read(&[RELAY, 1, 0]), Err(FrameError::Body(RELAY)));
         assert_eq!(read(&[1, 0]), Err(FrameError::Type(1)));
         assert_eq!(read(&[DATA, 0]), Err(FrameError::Body(DATA)));
