@@ -24,6 +24,7 @@ mod routes;
 mod segments;
 mod session_life;
 mod splitting;
+mod talk;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -17,8 +17,9 @@ use bentpipe_testbed::transfer::{Transfer, Way};
 use rustix::process::Signal;
 
 use super::site::{Pep, PepSite, SOON};
-use super::{LENGTH, half_close, reset, talk};
+use super::{LENGTH, reset};
 use crate::BENTPIPE;
+use crate::talk::{half_close, talk};
 
 /// UDP port at which PEPs take keys.
 const KEYS: u16 = 4502;

@@ -5,20 +5,21 @@ mod layered;
 mod site;
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::command::run_with_input;
 use bentpipe_testbed::peer::{
-    self, Service, accept, digest, echo, payload, read_exactly, read_to_reset, read_to_the_end,
+    self, Service, accept, digest, echo, payload, read_exactly, read_to_reset,
 };
 use bentpipe_testbed::route::Route;
 use bentpipe_testbed::site::{lossy_geo, near};
 use bentpipe_testbed::transfer::{Transfer, Way};
 
 use crate::alone;
+use crate::talk::{exchange, half_close, talk};
 use site::{PORT, Pep, PepSite, SOON, on_site};
 
 /// Length of a transfer, bytes.
@@ -32,39 +33,6 @@ const CLEAR: &str = "[clear]\n";
 
 fn joined() -> Result<PepSite> {
     PepSite::start(near(), CLEAR)
-}
-
-/// A connection to somebody who answers everything, and has answered.
-fn talk(route: &Route) -> Result<TcpStream> {
-    let (listener, address) = route.listen()?;
-    let patience = route.patience;
-    thread::spawn(move || echo(accept(&listener, patience)?));
-    let mut stream = route.connect(address)?;
-    exchange(&mut stream)?;
-    Ok(stream)
-}
-
-fn exchange(stream: &mut TcpStream) -> Result<()> {
-    stream.write_all(b"hello")?;
-    ensure!(read_exactly(stream, 5)? == b"hello", "another answer");
-    Ok(())
-}
-
-/// Says something, ends its side, and hears it to the end.
-fn half_close(route: &Route) -> Result<()> {
-    let mut stream = talk(route)?;
-    let words = payload(200_000);
-    let mut writer = stream.try_clone()?;
-    let said = words.clone();
-    let writer = thread::spawn(move || {
-        writer.write_all(&said)?;
-        writer.shutdown(Shutdown::Write)
-    });
-    let (heard, end) = read_to_the_end(&mut stream);
-    end?;
-    writer.join().expect("no panic")?;
-    ensure!(heard == words, "{} of {} bytes", heard.len(), words.len());
-    Ok(())
 }
 
 /// A reset of either host is a reset at the other, and all bytes before it have arrived or none of an end.

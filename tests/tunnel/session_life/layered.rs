@@ -5,14 +5,14 @@ mod peps;
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE};
 use bentpipe_lab::capture::{Capture, CaptureReport, ExpectedPackets, Tunnel};
-use bentpipe_testbed::peer::{self, accept, payload, read_exactly, read_to_reset, read_to_the_end};
+use bentpipe_testbed::peer::{self, accept, read_exactly, read_to_reset};
 use bentpipe_testbed::reload::reload;
 use bentpipe_testbed::route::{Place, Route};
 use bentpipe_testbed::site::{PORT, Site, SiteConfig, near};
@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use super::{RTT, SOON, client_status, exchange, on_site, route, talk};
 use crate::BENTPIPE;
+use crate::talk::half_close;
 
 /// UDP port of LES.
 const LES: u16 = 4501;
@@ -88,23 +89,6 @@ fn expect_sealed(crossed: &CaptureReport, least: usize) -> Result<()> {
     crossed.expect_only_tunnel()?;
     let bytes = crossed.tunnel_bytes;
     ensure!(bytes > least as u64, "{bytes} bytes by LES: {crossed}");
-    Ok(())
-}
-
-/// Says something, ends its side, and hears it to the end.
-fn half_close(route: &Route) -> Result<()> {
-    let mut stream = talk(route)?;
-    let words = payload(200_000);
-    let mut writer = stream.try_clone()?;
-    let said = words.clone();
-    let writer = thread::spawn(move || {
-        writer.write_all(&said)?;
-        writer.shutdown(Shutdown::Write)
-    });
-    let (heard, end) = read_to_the_end(&mut stream);
-    end?;
-    writer.join().expect("no panic")?;
-    ensure!(heard == words, "{} of {} bytes", heard.len(), words.len());
     Ok(())
 }
 

@@ -35,6 +35,7 @@ use bentpipe_testbed::transfer::{Arrivals, Transfer, Way};
 pub(crate) use wire::wire_is;
 
 use crate::BENTPIPE;
+use crate::talk::{exchange, talk};
 
 /// Of the emulated satellite, without queueing.
 const RTT: Duration = Duration::from_millis(500);
@@ -101,16 +102,6 @@ fn flows_survive_an_outage(site: &mut Site, duration: Duration) -> Result<()> {
     exchange(&mut idle)
 }
 
-/// A connection to somebody who answers everything, and has answered.
-fn talk(route: &Route) -> Result<TcpStream> {
-    let (listener, address) = route.listen()?;
-    let patience = route.patience;
-    thread::spawn(move || echo(accept(&listener, patience)?));
-    let mut stream = route.connect(address)?;
-    exchange(&mut stream)?;
-    Ok(stream)
-}
-
 fn echo_address() -> SocketAddr {
     SocketAddr::new(WEB.into(), 0)
 }
@@ -127,15 +118,6 @@ fn client_status(site: &Site) -> Result<serde_json::Value> {
     let socket = site.client_home().join("client.sock");
     let output = command.arg(socket).output()?;
     Ok(serde_json::from_slice(&output.stdout)?)
-}
-
-/// Says something and hears it back.
-fn exchange(stream: &mut TcpStream) -> Result<()> {
-    let said = b"are you there?";
-    stream.write_all(said)?;
-    let heard = read_exactly(stream, said.len())?;
-    ensure!(heard == said, "heard something else");
-    Ok(())
 }
 
 #[test]
