@@ -168,7 +168,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             ],
             &["config"],
             &["status"],
-            &["les", "shard", "sle_traffic"],
+            &["les", "shard", "sle_traffic", "wishes"],
             &["process"],
             &["les_keys", "relay"],
             &["web"],

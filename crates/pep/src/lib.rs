@@ -51,6 +51,7 @@ mod throttle;
 mod tls;
 mod trust;
 mod web;
+mod wishes;
 
 #[cfg(target_os = "linux")]
 pub use client::guard;

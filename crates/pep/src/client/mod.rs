@@ -53,7 +53,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_proto::tunnel::{Forward, Hello, VERSION, capability};
+use bentpipe_proto::tunnel::{Hello, VERSION, capability};
 use bentpipe_units::Seed;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -78,8 +78,9 @@ use crate::service_manager::ServiceManager;
 use crate::shard::{Driver, Pulse, PulseView, Shard};
 use crate::status::{Measured, Memory, Side, StatusReport};
 use crate::stop::{self, StopSignal};
+use crate::wishes;
 use bentpipe_tunnel::engine::identity;
-use bentpipe_tunnel::engine::{ConnectionNotice, Engine, EngineConfig, Event, Wishes};
+use bentpipe_tunnel::engine::{ConnectionNotice, Engine, EngineConfig, Event};
 use bentpipe_tunnel::transport::{MemoryPool, TunnelEvent};
 use frontend::FrontEnds;
 
@@ -297,13 +298,7 @@ fn engine(config: &ClientConfig, key: &PrivateKey, pool: &Arc<MemoryPool>) -> En
             version: VERSION,
             agent: process::agent(),
             instance: process::random_u64() >> 2,
-            forward: Forward {
-                controller: forward.controller.map(|kind| kind.name().to_owned()),
-                max_rate: forward.max_rate,
-                initial_window: forward.initial_window,
-                rate: forward.rate,
-                fec: forward.fec,
-            },
+            forward: wishes::forward(forward),
             initial_credit: if tcp { publish::INITIAL_CREDIT } else { 0 },
             max_flows: if tcp { publish::MAX_INBOUND } else { 0 },
             capabilities: capabilities(config),
@@ -312,14 +307,7 @@ fn engine(config: &ClientConfig, key: &PrivateKey, pool: &Arc<MemoryPool>) -> En
         },
         memory: config.memory.tunnel.as_u64(),
         pool: pool.clone(),
-        wishes: Wishes {
-            controller: own.controller.unwrap_or_default(),
-            initial_window: own.initial_window,
-            max_rate: own.max_rate,
-            rate: own.rate,
-            ack_packets: own.ack_ratio(),
-            fec: own.fec.unwrap_or_default(),
-        },
+        wishes: wishes::own(own),
         seed: Seed::new(process::random_u64()),
         deterministic: false,
     })

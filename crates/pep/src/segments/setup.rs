@@ -11,8 +11,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::config::{MeetingPlace, PepConfig, Placed};
 use crate::keys::PrivateKey;
 use crate::process::{self, RunError};
+use crate::wishes;
 use bentpipe_tunnel::engine::identity;
-use bentpipe_tunnel::engine::{Engine, EngineConfig, ServerSetup, Wishes};
+use bentpipe_tunnel::engine::{Engine, EngineConfig, ServerSetup};
 use bentpipe_tunnel::transport::MemoryPool;
 
 /// First credit of a stream, announced before anything is known of the path, in bytes.
@@ -119,13 +120,7 @@ pub(super) fn engine(
             agent: process::agent(),
             instance: process::random_u64() >> 2,
             forward: match setup {
-                None => Forward {
-                    controller: other.controller.map(|kind| kind.name().to_owned()),
-                    max_rate: other.max_rate,
-                    initial_window: other.initial_window,
-                    rate: other.rate,
-                    fec: other.fec,
-                },
+                None => wishes::forward(other),
                 Some(_) => Forward::default(),
             },
             initial_credit: INITIAL_CREDIT,
@@ -137,14 +132,7 @@ pub(super) fn engine(
         server: setup,
         memory: pool.ceiling(),
         pool: pool.clone(),
-        wishes: Wishes {
-            controller: own.controller.unwrap_or_default(),
-            initial_window: own.initial_window,
-            max_rate: own.max_rate,
-            rate: own.rate,
-            ack_packets: own.ack_ratio(),
-            fec: own.fec.unwrap_or_default(),
-        },
+        wishes: wishes::own(own),
         seed: Seed::new(process::random_u64()),
         deterministic: false,
     })
