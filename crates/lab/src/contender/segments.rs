@@ -76,7 +76,7 @@ impl PepPlace {
     /// Public key of the PEP.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The key cannot be made.
     pub(super) fn public_key(self, bentpipe: &Path, topology: &Topology) -> Result<String> {
         keys(bentpipe, topology.directory(), self.name())
     }

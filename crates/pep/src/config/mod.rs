@@ -264,7 +264,7 @@ pub fn check(path: &Path, role: Option<Role>) -> Result<Role, ConfigError> {
 /// Validates `path` as an origin's, if it is one; false: it is another daemon's.
 ///
 /// # Errors
-/// What [`OriginConfig::load`] reports.
+/// Outcome of [`OriginConfig::load`].
 pub fn check_origin(path: &Path) -> Result<bool, ConfigError> {
     let source = Source::read(path)?;
     let table: toml::Table = source.parse()?;

@@ -35,7 +35,7 @@ pub(super) struct SealedSession {
 
 /// Hub of a session.
 enum SessionHub {
-    /// Nobody has asked for K2; these frames wait.
+    /// Hub that has not asked for K2 yet; these frames wait.
     Awaited(Vec<HubFrame>),
     Here(mpsc::Sender<HubFrame>),
     /// The hub is gone, or takes nothing.

@@ -1,4 +1,4 @@
-//! What a PEP counts, as `status` tells it.
+//! Figures of a PEP's relays, as `status` tells them.
 
 use bentpipe_segments::{Cause, Counts, Table};
 

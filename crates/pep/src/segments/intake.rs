@@ -14,7 +14,7 @@ use crate::config::PepConfig;
 /// Number of UDP among IP protocols.
 const UDP: u8 = 17;
 
-/// What is taken from the devices.
+/// Judge of the packets that the devices bring: segments go to the relays, all else passes.
 pub(super) struct SegmentIntake {
     clear: bool,
     /// UDP port of LES, if its packets are taken.
@@ -23,7 +23,7 @@ pub(super) struct SegmentIntake {
 }
 
 impl SegmentIntake {
-    /// What `config` wants to have relayed.
+    /// Judge by what `config` wants to have relayed.
     pub(super) fn new(config: &PepConfig) -> Self {
         Self {
             clear: config.clear.is_some(),

@@ -45,7 +45,7 @@ pub(super) struct OpenedPacket {
 pub(super) enum StaysClosed {
     /// The key is not here, or the packet is none that a PEP relays: it passes untouched.
     NoKey,
-    /// It is a copy, which no hop hands on (`PROTOCOL.md` §20.4).
+    /// The packet is a copy, which no hop hands on (`PROTOCOL.md` §20.4).
     Copy,
 }
 

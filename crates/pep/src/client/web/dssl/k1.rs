@@ -130,7 +130,7 @@ fn named(session: SessionId) -> Frame {
     Frame::Hub(Bytes::copy_from_slice(session.bytes()))
 }
 
-/// What the handshakes have brought so far.
+/// Parts of a K1 connection that its handshakes have brought so far.
 #[derive(Default)]
 struct OpenedK1 {
     tls: Option<K1Tls>,
