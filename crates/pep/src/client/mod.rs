@@ -41,7 +41,6 @@ mod splitter;
 mod tls_connection;
 mod tunnels;
 mod udp_trial;
-mod upkeep;
 mod web;
 mod wire_choice;
 mod wires;

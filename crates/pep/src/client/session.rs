@@ -1,27 +1,28 @@
 //! Keeps one tunnel up: connects, notices the end, connects again; flows wait meanwhile.
 //!
 //! Its parts have owners: when an attempt is made is decided in `retry.rs`, how in `connecting.rs`; `connections.rs` is which
-//! connections there are, `report.rs` about what the operator hears, `packet_road.rs` about packets. What is done all the time is
-//! in `upkeep.rs`.
+//! connections there are, `report.rs` about what the operator hears, `packet_road.rs` about packets. What follows from news of the
+//! engine is in `session/news.rs`, what is done all the time in `session/upkeep.rs`.
+
+mod news;
+mod upkeep;
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use bentpipe_proto::tunnel::{CloseCode, LesBody, LesKind};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::SharedKeyLog;
 use super::carrier::Reach;
 use super::connecting::Connector;
-use super::connections::{Attempt, Lost, Ready};
 use super::learned::Learned;
 use super::metering::Meter;
 use super::packet_road::PacketRoad;
 use super::publish::Published;
-use super::report::{self, Reporter, Told, is_replaced};
-use super::retry::{Failure, Retry};
+use super::report::Reporter;
+use super::retry::Retry;
 use super::schedule::Schedule;
 use super::servers::Servers;
 use super::sle::Sealing;
@@ -35,10 +36,7 @@ use crate::paths::PathMemory;
 use crate::process::{self, RunError};
 use crate::shard::Shard;
 use crate::status;
-use bentpipe_tunnel::engine::identity;
-use bentpipe_tunnel::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event};
-use bentpipe_tunnel::text::printable;
-use bentpipe_tunnel::transport::TunnelEvent;
+use bentpipe_tunnel::engine::{Connection, ConnectionId};
 
 /// The tunnel did not come up in the time that a flow waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,20 +63,20 @@ struct Ways {
 pub(crate) struct Session {
     config: Rc<ClientConfig>,
     /// Connections that there are, and the use of each.
-    pub(super) tunnels: Rc<Tunnels>,
-    pub(super) schedule: Rc<Schedule>,
-    pub(super) servers: Rc<Servers>,
-    pub(super) learned: Rc<Learned>,
-    pub(super) reporter: Rc<Reporter>,
-    pub(super) connector: Connector,
+    tunnels: Rc<Tunnels>,
+    schedule: Rc<Schedule>,
+    servers: Rc<Servers>,
+    learned: Rc<Learned>,
+    reporter: Rc<Reporter>,
+    connector: Connector,
     wires: Rc<Wires>,
     /// Reach of the server, for all who wait for a change of that.
     reach: watch::Sender<Reach>,
     demand: Demand,
     /// Bytes used of those that may be.
-    pub(super) meter: RefCell<Meter>,
+    meter: RefCell<Meter>,
     packet_road: PacketRoad,
-    pub(super) published: Rc<Published>,
+    published: Rc<Published>,
     ways: Ways,
     /// Times to first bytes, where they are served.
     first_byte: Option<FirstByte>,
@@ -280,174 +278,6 @@ impl Session {
         addresses.sort_unstable();
         addresses.dedup();
         addresses
-    }
-
-    /// Takes the engine's news about connections.
-    pub(crate) fn on_event(&self, event: Event) {
-        let id = event.connection;
-        match event.notice {
-            ConnectionNotice::Connected | ConnectionNotice::UnknownKey(..) => {}
-            ConnectionNotice::Tunnel(TunnelEvent::Ready) => self.on_ready(id),
-            ConnectionNotice::Tunnel(TunnelEvent::Goaway) => {
-                let lost = self.tunnels.state_mut().on_goaway(id);
-                if let Lost::Tunnel { next } = lost {
-                    // Open flows may finish; new ones wait for a server that stays.
-                    self.unready(next, "the server is stopping", false);
-                }
-            }
-            ConnectionNotice::Tunnel(TunnelEvent::Packets) => {
-                self.packet_road.on_packets(id);
-            }
-            ConnectionNotice::Tunnel(TunnelEvent::Families) => {
-                if self.tunnels.ready() == Some(id) {
-                    self.reporter.tell_families();
-                    self.tell_reach();
-                }
-            }
-            ConnectionNotice::Tunnel(TunnelEvent::SleEpoch(epoch, _)) => {
-                if let Some(sle) = &self.ways.sle {
-                    sle.on_epoch(id, epoch);
-                }
-            }
-            ConnectionNotice::Tunnel(TunnelEvent::Les(kind, body)) => self.on_les(id, kind, &body),
-            ConnectionNotice::Tunnel(TunnelEvent::Published(entry, code)) => {
-                if self.tunnels.ready() == Some(id) {
-                    self.published.on_answer(entry, code);
-                }
-            }
-            ConnectionNotice::Tunnel(
-                TunnelEvent::Opened(..)
-                | TunnelEvent::Inbound(..)
-                | TunnelEvent::Segments(_)
-                | TunnelEvent::Publish(_)
-                | TunnelEvent::Flow(_)
-                | TunnelEvent::Query(..)
-                | TunnelEvent::Answer(..)
-                | TunnelEvent::Enrol(_),
-            ) => {}
-            ConnectionNotice::Tunnel(TunnelEvent::Enrolled(code, at)) => {
-                self.connector.on_enrolled(id, code, at);
-            }
-            ConnectionNotice::Outage(outage) => {
-                if self.tunnels.state_mut().on_outage(id, outage) {
-                    self.tell_reach();
-                }
-            }
-            ConnectionNotice::Unreachable(said) => self.connector.on_unreachable(id, said),
-            ConnectionNotice::Fault(fault) => {
-                self.on_lost(id, (Told::Trying, Failure::Broken), &printable(fault));
-            }
-            ConnectionNotice::Lost(reason) => {
-                let trusts = |engine: &Engine| engine.peek(id).is_some_and(Connection::trusts_last);
-                let proven = self.tunnels.shard().peek(trusts);
-                if proven
-                    && identity::is_unknown_client(&reason)
-                    && self.connector.turns_to_enrolment(id)
-                {
-                    return;
-                }
-                let (told, text) = report::explain(&reason, proven, self.servers.own_key());
-                let failure = match told {
-                    Told::Refused if is_replaced(&reason) => Failure::Replaced,
-                    Told::Refused => Failure::Refused,
-                    _ => Failure::Broken,
-                };
-                self.on_lost(id, (told, failure), &text);
-            }
-        }
-    }
-
-    /// Takes a message of LES; a server that breaks its rules loses the tunnel.
-    fn on_les(&self, id: ConnectionId, kind: LesKind, body: &LesBody) {
-        let Some(les) = self.packet_road.les() else {
-            return;
-        };
-        if let Err(violation) = les.on_message(id, kind, body) {
-            let now = process::now();
-            self.tunnels.change(id, |connection| {
-                let code = CloseCode::ProtocolViolation.code();
-                connection.close(now, code, violation.to_string());
-            });
-            self.on_lost(id, (Told::Trying, Failure::Broken), &violation.to_string());
-        }
-    }
-
-    fn on_ready(&self, id: ConnectionId) {
-        let ready = self.tunnels.state_mut().on_ready(id);
-        match ready {
-            Ready::Unwanted => self.tunnels.close(id),
-            Ready::Enrols => self.connector.name_own_key(id),
-            Ready::Tunnel(attempt) => self.install(attempt),
-            Ready::Beside(attempt) => self.challenge(attempt),
-        }
-    }
-
-    /// The tunnel is the one of this attempt from now on.
-    pub(super) fn install(&self, attempt: Attempt) {
-        let id = attempt.id;
-        self.tunnels.state_mut().install(attempt);
-        self.schedule
-            .tell(|retry, now| retry.on_ready(now, attempt.server));
-        self.learned.begin();
-        self.servers.remember(&attempt);
-        self.wires.on_ready(&attempt);
-        self.learned.measure_link();
-        self.reporter.tell_ready(&self.learned.report(&attempt));
-        let wished = self.config.links[0].forward.controller;
-        self.reporter.compare_controllers(wished);
-        if self.packet_road.has_device() {
-            self.reporter.compare_packets();
-        }
-        if let Some(sle) = &self.ways.sle {
-            sle.on_ready(&attempt);
-        }
-        self.packet_road.on_ready(&attempt);
-        self.published.ask(id);
-        self.tell_reach();
-    }
-
-    fn on_lost(&self, id: ConnectionId, (told, failure): (Told, Failure), reason: &str) {
-        let lost = self.tunnels.state_mut().on_lost(id);
-        match lost {
-            Lost::Challenger => self
-                .schedule
-                .tell(|retry, now| retry.on_failed(now, failure)),
-            Lost::Tunnel { next } => {
-                self.learned.paths().tunnel_ended();
-                self.unready(next, reason, failure == Failure::Replaced);
-            }
-            Lost::Attempt(attempt) => {
-                self.schedule
-                    .tell(|retry, now| retry.on_failed(now, failure));
-                self.reporter.tell_of(attempt.server, told, reason);
-            }
-            Lost::Leaving => self.schedule.tell(Retry::on_changed),
-            Lost::Unknown => {}
-        }
-        self.schedule.wake();
-    }
-
-    /// The tunnel is no more; `next` was ready beside it and follows.
-    fn unready(&self, next: Option<Attempt>, reason: &str, replaced: bool) {
-        self.published.forget();
-        if let Some(sle) = &self.ways.sle {
-            sle.on_lost();
-        }
-        self.packet_road.on_lost();
-        if let Some(next) = next {
-            return self.install(next);
-        }
-        let lasted = self.reporter.lasted();
-        self.schedule
-            .tell(|retry, now| retry.on_lost(now, lasted, replaced));
-        let told = if replaced {
-            Told::Refused
-        } else {
-            Told::Trying
-        };
-        self.reporter.tell(told, reason);
-        self.schedule.wake();
-        self.tell_reach();
     }
 
     /// No new flows; the server hears of it.

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
 use super::clients::Client;
-use super::notices::{Notices, Say};
+use super::notices::Notices;
 use crate::net::dial::{Dialler, NotDialled};
 use crate::process;
 use crate::relay::{FlowHandle, Relay};
@@ -119,7 +119,7 @@ impl FlowRights {
             tracing::debug!(client = client.name, %destination, ?code, "flow refused");
             if let Some((address, denied)) = denied {
                 let what = format!("{address} {denied:?}");
-                self.tell_once(&client.name, &what, |name| {
+                self.notices.tell_of_client(&client.name, &what, |name| {
                     format!("{address} is denied: {denied} of [[client]] {name}")
                 });
             }
@@ -154,7 +154,8 @@ impl FlowRights {
         } else {
             return None;
         };
-        self.tell_once(&client.name, text, |name| format!("{name} {text}"));
+        self.notices
+            .tell_of_client(&client.name, text, |name| format!("{name} {text}"));
         Some(ReplyCode::LimitReached)
     }
 
@@ -199,15 +200,6 @@ impl FlowRights {
                 tunnel.revoke(quic, *flow, AbortCode::Denied);
             }
         });
-    }
-
-    /// Warns of something that a client may not do: once, until the configuration changes.
-    fn tell_once(&self, client: &str, what: &str, text: impl FnOnce(&str) -> String) {
-        match self.notices.of_client(client, what) {
-            Say::This => tracing::warn!("{}", text(client)),
-            Say::More => tracing::warn!("{client}: more of what it may not do is not named"),
-            Say::Nothing => {}
-        }
     }
 
     pub(super) fn reply(

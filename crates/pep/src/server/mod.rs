@@ -31,6 +31,7 @@ mod sessions;
 mod sle;
 mod strangers;
 mod tls;
+mod ways;
 mod web;
 mod worker;
 

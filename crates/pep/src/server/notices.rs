@@ -3,9 +3,11 @@
 //! Pure but for the lock: `now` is an argument. Shared by all shards.
 
 use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::process;
 use bentpipe_tunnel::engine::identity::PublicKey;
 
 /// Things named of one client; what is more is said to exist.
@@ -26,7 +28,7 @@ pub(super) struct Notices {
 
 /// Notice of something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Say {
+enum Say {
     /// The thing itself.
     This,
     /// Words that more of the kind is not named any more.
@@ -37,7 +39,7 @@ pub(super) enum Say {
 
 impl Notices {
     /// Something happened to a client; `what` tells it from other things.
-    pub(super) fn of_client(&self, client: &str, what: &str) -> Say {
+    fn of_client(&self, client: &str, what: &str) -> Say {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if !clients.contains_key(client) {
             clients.insert(client.to_owned(), HashSet::new());
@@ -56,7 +58,7 @@ impl Notices {
     }
 
     /// Notes that a key was shown that nobody knows.
-    pub(super) fn of_key(&self, now: Instant, key: PublicKey) -> Say {
+    fn of_key(&self, now: Instant, key: PublicKey) -> Say {
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = |since: &Instant| now.saturating_duration_since(*since) < AGAIN;
         if keys.get(&key).is_some_and(fresh) {
@@ -72,6 +74,41 @@ impl Notices {
         match keys.len() > KEYS {
             true => Say::More,
             false => Say::This,
+        }
+    }
+
+    /// Warns of something that a client may not do: once, until the configuration changes.
+    pub(super) fn tell_of_client(
+        &self,
+        client: &str,
+        what: &str,
+        text: impl FnOnce(&str) -> String,
+    ) {
+        match self.of_client(client, what) {
+            Say::This => tracing::warn!("{}", text(client)),
+            Say::More => tracing::warn!("{client}: more of what it may not do is not named"),
+            Say::Nothing => {}
+        }
+    }
+
+    /// Tells of a stranger's key, or of a client's that was not entered yet. While the server `awaits` a client that joins, this
+    /// is no warning: such a client shows its own key first, and names it next.
+    pub(super) fn tell_of_key(
+        &self,
+        now: Instant,
+        (key, address): (&PublicKey, SocketAddr),
+        awaits: bool,
+    ) {
+        let address = process::canonical(address);
+        match self.of_key(now, *key) {
+            Say::This if awaits => {
+                tracing::info!("{address} shows the key {key}, which no [[client]] has (yet)");
+            }
+            Say::This => tracing::warn!(
+                "{address} shows a key that no [[client]] has; to let it in, add one with public_key = \"{key}\""
+            ),
+            Say::More => tracing::warn!("more unknown keys come and are not named"),
+            Say::Nothing => {}
         }
     }
 

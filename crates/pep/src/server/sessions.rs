@@ -1,16 +1,15 @@
 //! What happens on one shard of the server: its clients' sessions.
 //!
-//! Events of the engine and commands of the main thread come in; the engine is told what a client may do. A client's flows
-//! are in `flows.rs`, its packets in `crossing.rs`, its DNS in `queries.rs`, its ports in `publishing.rs`.
+//! Events of the engine and commands of the main thread come in; the engine is told what a client may do. Which ways a client's
+//! traffic takes is in `ways.rs`; its packets are in `crossing.rs`, its ports in `publishing.rs`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::{CloseCode, LesBody, LesKind};
@@ -21,23 +20,15 @@ use tokio::time::{interval, timeout};
 use super::command::{self, Command};
 use super::connected::{Connected, path};
 use super::crossing::Crossing;
-use super::flows::FlowRights;
-use super::les::{LayeredEnds, LayeredTunnels, LesInbox};
-use super::notices::Say;
-use super::packets::{Inbox, Rule};
+use super::les::LesInbox;
+use super::packets::Inbox;
 use super::pool::Reports;
-use super::queries::Queries;
-use super::sle::{FreshFlow, SealedFlows, SealedTunnels};
-use super::web::ServedPages;
+use super::ways::Ways;
 use super::worker::{Shared, Worker};
-use crate::config::Nat64;
 use crate::les::BATCH;
-use crate::net::dial::Dialler;
-use crate::net::judge::Judge;
-use crate::net::resolver::Resolver;
 use crate::process;
 use crate::shard::Shard;
-use crate::status::{self, ClientStatus};
+use crate::status::ClientStatus;
 use bentpipe_tunnel::engine::identity::{self, PublicKey};
 use bentpipe_tunnel::engine::{ConnectionId, ConnectionNotice, Engine, Event};
 use bentpipe_tunnel::text::printable;
@@ -48,12 +39,7 @@ pub(super) struct Sessions {
     pub(super) shard: Rc<Shard>,
     pub(super) index: u8,
     pub(super) shared: Shared,
-    flows: Rc<FlowRights>,
-    pages: Rc<ServedPages>,
-    sealed: Option<Rc<SealedFlows>>,
-    layered: Option<Rc<LayeredEnds>>,
-    queries: Rc<Queries>,
-    rule: Rule,
+    ways: Ways,
     pub(super) open: RefCell<HashMap<ConnectionId, Connected>>,
     /// Connections of clients that are to name a key of their own, with their enrolment keys.
     pub(super) enrolling: RefCell<HashMap<ConnectionId, PublicKey>>,
@@ -62,47 +48,19 @@ pub(super) struct Sessions {
 impl Sessions {
     /// Sessions of a shard to which nobody is connected yet.
     pub(super) fn new(worker: &Worker, shard: Rc<Shard>) -> Rc<Self> {
-        let (shared, dialling) = (&worker.shared, &worker.dialling);
-        let resolver = Rc::new(Resolver::new(&dialling.dns.servers));
-        let judge = Rc::new(Judge::new(shared.translations.clone()));
-        let dialler = Dialler::new(judge.clone(), resolver.clone(), dialling.connect_timeout)
-            .with_responder(worker.responder);
-        let discovers = worker.index == 0 && dialling.nat64 == Nat64::Discovered;
-        let translations = discovers.then(|| shared.translations.clone());
-        let flows = FlowRights::new(shard.clone(), dialler, shared.notices.clone());
-        let sealed = |tunnels: &Arc<SealedTunnels>| {
-            let place = (shard.clone(), worker.index);
-            let clients = shared.clients.clone();
-            SealedFlows::new(tunnels.clone(), place, clients, flows.clone())
-        };
-        let layered = |tunnels: &Arc<LayeredTunnels>| {
-            LayeredEnds::new(tunnels.clone(), (shard.clone(), worker.index))
-        };
         Rc::new(Self {
-            layered: shared.layered.as_ref().map(layered),
-            sealed: shared.sealed.as_ref().map(sealed),
-            pages: ServedPages::new(
-                (flows.clone(), shared.pages),
-                shared.trust.clone(),
-                shared.hub.clone(),
-            ),
-            flows,
-            queries: Queries::new(shard.clone(), resolver, translations),
-            rule: Rule {
-                judge,
-                notices: shared.notices.clone(),
-            },
+            ways: Ways::new(worker, &shard),
             shard,
             index: worker.index,
-            shared: shared.clone(),
+            shared: worker.shared.clone(),
             open: RefCell::default(),
             enrolling: RefCell::default(),
         })
     }
 
-    /// Finds out the prefixes of the network's translator; never ends.
-    pub(super) async fn discover(&self) {
-        self.queries.discover().await;
+    /// Ways that the clients' traffic takes.
+    pub(super) fn ways(&self) -> &Ways {
+        &self.ways
     }
 
     pub(super) fn on_event(self: &Rc<Self>, event: Event) {
@@ -110,10 +68,9 @@ impl Sessions {
         match event.notice {
             ConnectionNotice::Connected => self.on_connected(id),
             ConnectionNotice::Tunnel(TunnelEvent::Ready) => self.on_ready(id),
-            ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => match open.page {
-                true => self.pages.open(id, flow, open.destination),
-                false => self.flows.open(id, flow, *open),
-            },
+            ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => {
+                self.ways.open(id, flow, *open);
+            }
             ConnectionNotice::Tunnel(TunnelEvent::Packets) => self.on_packets(id),
             ConnectionNotice::Tunnel(TunnelEvent::Query(query, message)) => {
                 self.on_query(id, query, message);
@@ -121,8 +78,7 @@ impl Sessions {
             ConnectionNotice::Tunnel(TunnelEvent::Publish(asked)) => self.on_publish(id, asked),
             ConnectionNotice::Tunnel(TunnelEvent::Enrol(key)) => self.on_enrol(id, key),
             ConnectionNotice::Tunnel(TunnelEvent::SleEpoch(epoch, random)) => {
-                let sealed = self.sealed.as_ref().zip(random);
-                if !sealed.is_some_and(|(sealed, random)| sealed.on_epoch(id, epoch, random)) {
+                if !self.ways.on_epoch(id, epoch, random) {
                     let why = "an epoch of SLE that does not follow";
                     self.close(id, CloseCode::ProtocolViolation, why);
                 }
@@ -145,7 +101,11 @@ impl Sessions {
                 tracing::warn!(client = self.name(id), "tunnel closed: {fault}");
                 self.forget(id);
             }
-            ConnectionNotice::UnknownKey(key, address) => self.on_unknown_key(&key, address),
+            ConnectionNotice::UnknownKey(key, address) => {
+                let (now, awaits) = (process::now(), self.shared.clients.awaits());
+                let notices = &self.shared.notices;
+                notices.tell_of_key(now, (&key, address), awaits);
+            }
             ConnectionNotice::Lost(reason) => {
                 let reason = printable(reason);
                 match self.open.borrow().get(&id) {
@@ -186,18 +146,13 @@ impl Sessions {
                 self.shard
                     .change(id, |connection| client.limit(process::now(), connection));
                 self.resume(id, &key);
-                let crossing = Crossing::new(&self.shared, &self.rule, &self.shard, (id, &client));
-                self.shard
-                    .change(id, |connection| crossing.announce(connection));
-                if let Some(sealed) = &self.sealed {
-                    self.shard
-                        .change(id, |connection| sealed.offer(id, key, connection));
-                }
-                if let Some(layered) = &self.layered {
-                    self.shard
-                        .change(id, |connection| layered.offer(id, &client, connection));
-                }
-                self.flows.permit(id, client.clone());
+                let rule = self.ways.rule();
+                let crossing = Crossing::new(&self.shared, rule, &self.shard, (id, &client));
+                self.shard.change(id, |connection| {
+                    crossing.announce(connection);
+                    self.ways.offer(id, (key, &client), connection);
+                });
+                self.ways.permit(id, client.clone());
                 let session = Connected::new(key, client, crossing);
                 self.open.borrow_mut().insert(id, session);
             }
@@ -228,25 +183,12 @@ impl Sessions {
                 .arrive(session.key, instance, self.index, id);
             session.crossing.enter(shared, (self.index, id));
         }
-        if let Some(sealed) = &self.sealed {
-            sealed.on_ready(id);
-        }
-    }
-
-    /// Takes in sealed flows; never ends.
-    pub(super) async fn take_in_sealed(
-        &self,
-        inbox: Option<mpsc::Receiver<FreshFlow>>,
-    ) -> Infallible {
-        match &self.sealed {
-            Some(sealed) => sealed.take_in(inbox).await,
-            None => pending().await,
-        }
+        self.ways.on_ready(id);
     }
 
     /// Takes a message of LES; a client that breaks its rules loses its tunnel.
     fn on_les(&self, id: ConnectionId, kind: LesKind, body: &LesBody) {
-        let Some(layered) = &self.layered else {
+        let Some(layered) = self.ways.layered() else {
             return;
         };
         match layered.on_message(id, kind, body) {
@@ -272,7 +214,7 @@ impl Sessions {
 
     /// Takes in packets of LES; never ends.
     pub(super) async fn take_in_layered(&self, inbox: Option<LesInbox>) -> Infallible {
-        if let Some((layered, mut inbox)) = self.layered.as_ref().zip(inbox) {
+        if let Some((layered, mut inbox)) = self.ways.layered().zip(inbox) {
             let mut batch = Vec::with_capacity(BATCH);
             while inbox.recv_many(&mut batch, BATCH).await > 0 {
                 for (id, packets) in layered.open(batch.drain(..)) {
@@ -309,7 +251,7 @@ impl Sessions {
                     if known.is_some_and(|known| !known.crossing.admits(now, &packet)) {
                         continue;
                     }
-                    let layered = self.layered.as_ref();
+                    let layered = self.ways.layered();
                     if layered.is_some_and(|layered| layered.send(id, &packet)) {
                         continue;
                     }
@@ -322,30 +264,14 @@ impl Sessions {
         pending::<()>().await;
     }
 
-    /// A stranger, or a client that was not entered yet.
-    fn on_unknown_key(&self, key: &PublicKey, address: SocketAddr) {
-        let address = process::canonical(address);
-        match self.shared.notices.of_key(process::now(), *key) {
-            // A client that joins shows its own key first, and names it next.
-            Say::This if self.shared.clients.awaits() => {
-                tracing::info!("{address} shows the key {key}, which no [[client]] has (yet)");
-            }
-            Say::This => tracing::warn!(
-                "{address} shows a key that no [[client]] has; to let it in, add one with public_key = \"{key}\""
-            ),
-            Say::More => tracing::warn!("more unknown keys come and are not named"),
-            Say::Nothing => {}
-        }
-    }
-
     fn on_query(&self, id: ConnectionId, query: QueryKey, message: Bytes) {
         match self.open.borrow().get(&id) {
             Some(session) => {
                 let client = session.client.clone();
-                self.queries
-                    .ask((id, query), &session.asking, client, message);
+                let queries = self.ways.queries();
+                queries.ask((id, query), &session.asking, client, message);
             }
-            None => self.queries.refuse(id, query),
+            None => self.ways.queries().refuse(id, query),
         }
     }
 
@@ -353,14 +279,7 @@ impl Sessions {
         if let Some(key) = self.enrolling.borrow_mut().remove(&id) {
             self.shared.registry.leave(&key, self.index, id);
         }
-        self.flows.forget(id);
-        self.pages.forget(id);
-        if let Some(sealed) = &self.sealed {
-            sealed.forget(id);
-        }
-        if let Some(layered) = &self.layered {
-            layered.forget(id);
-        }
+        self.ways.forget(id);
         if let Some(session) = self.open.borrow_mut().remove(&id) {
             self.shared.registry.leave(&session.key, self.index, id);
             if let Some(packets) = &self.shared.packets {
@@ -404,7 +323,7 @@ impl Sessions {
         }
         self.drain();
         tokio::select! {
-            _ = timeout(patience, process::until_idle(&self.shard, || self.sealed.as_ref().map_or(0, |it| it.active()))) => {}
+            _ = timeout(patience, process::until_idle(&self.shard, || self.ways.beside())) => {}
             () = command::until_end(commands) => {}
         }
         self.close_all().await;
@@ -421,14 +340,12 @@ impl Sessions {
                     self.shard
                         .change(id, |connection| client.limit(process::now(), connection));
                     session.set_client(client.clone());
-                    self.flows.permit(id, client);
+                    self.ways.permit(id, client);
                 }
                 None => removed.push(id),
             }
         }
-        if let Some(sealed) = &self.sealed {
-            sealed.recheck();
-        }
+        self.ways.recheck();
         let left: Vec<_> = self.open.borrow().keys().copied().collect();
         left.into_iter().for_each(|id| self.check_ports(id));
         self.withdraw_les();
@@ -444,7 +361,7 @@ impl Sessions {
 
     /// Ends the tunnels of clients that have been given a `max_rate`, which packets of LES do not keep. They come back without.
     fn withdraw_les(&self) {
-        let Some(layered) = &self.layered else {
+        let Some(layered) = self.ways.layered() else {
             return;
         };
         let sessions = self.open.borrow();
@@ -468,9 +385,7 @@ impl Sessions {
 
     /// Takes in nothing new, and tells the clients so.
     fn drain(&self) {
-        if let Some(sealed) = &self.sealed {
-            sealed.drain();
-        }
+        self.ways.drain();
         let open: Vec<_> = self.open.borrow().keys().copied().collect();
         self.shard.with(|engine| {
             engine.stop_accepting();
@@ -502,29 +417,18 @@ impl Sessions {
             }
             let now = process::now();
             self.shard.share_memory();
-            if let Some(sealed) = &self.sealed {
-                sealed.tick();
-            }
-            if let Some(layered) = &self.layered {
-                layered.tick();
-            }
-            self.pages.tick();
+            self.ways.tick();
             let mut sessions = self.open.borrow_mut();
             let statuses = self.shard.peek(|engine| {
                 let status = |(&id, session): (&ConnectionId, &mut Connected)| {
                     let connection = engine.peek(id)?;
                     session.learn(now, connection, &self.shared.paths);
-                    let sealed = self.sealed.as_ref();
+                    let mut sample = session.sample(now, connection);
+                    self.ways.report((id, &session.key), &mut sample);
                     Some(ClientStatus {
                         name: session.client.name.clone(),
                         shard: Some(self.index),
-                        session: status::Session {
-                            sle: sealed.map(|sealed| sealed.report(&session.key)),
-                            les: self.layered.as_ref().and_then(|layered| layered.report(id)),
-                            web: (self.shared.pages || self.shared.hub.is_some())
-                                .then(|| self.pages.report(id)),
-                            ..session.sample(now, connection)
-                        },
+                        session: sample,
                     })
                 };
                 sessions.iter_mut().filter_map(status).collect()

@@ -120,8 +120,8 @@ impl Worker {
                 () = sessions.deliver(self.inbox.take()) => Ok(()),
                 () = sessions.obey(&mut self.commands, self.drain_timeout) => Ok(()),
                 never = sessions.publish(&self.report) => never,
-                () = sessions.discover() => Ok(()),
-                never = sessions.take_in_sealed(self.arrivals.flows.take()) => match never {},
+                () = sessions.ways().discover() => Ok(()),
+                never = sessions.ways().take_in_sealed(self.arrivals.flows.take()) => match never {},
                 never = sessions.take_in_layered(self.arrivals.layered.take()) => match never {},
                 never = tls::take_in(&shard, place, self.arrivals.wires.take()) => match never {},
             }

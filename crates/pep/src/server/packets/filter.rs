@@ -18,7 +18,7 @@ use crate::config::Service;
 use crate::net::judge::{Judge, Refusal};
 use crate::server::bucket::Bucket;
 use crate::server::clients::Client;
-use crate::server::notices::{Notices, Say};
+use crate::server::notices::Notices;
 use crate::status::{PacketRefusals, Session};
 use bentpipe_tunnel::engine::Connection;
 
@@ -225,11 +225,7 @@ impl Filter {
 
     fn tell(&self, what: &str, text: impl FnOnce(&str) -> String) {
         let name = &self.client.name;
-        match self.rule.notices.of_client(name, what) {
-            Say::This => tracing::warn!("{}", text(name)),
-            Say::More => tracing::warn!("{name}: more of what it may not do is not named"),
-            Say::Nothing => {}
-        }
+        self.rule.notices.tell_of_client(name, what, text);
     }
 
     /// True if the client may be sent another error now.

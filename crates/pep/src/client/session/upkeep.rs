@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep_until};
 
-use super::connections::{Attempt, Look};
-use super::retry::{Retry, Step};
-use super::session::Session;
+use super::Session;
+use crate::client::connections::{Attempt, Look};
+use crate::client::retry::{Retry, Step};
 use crate::process;
 
 /// Time from one look at the tunnel and the network to the next.
