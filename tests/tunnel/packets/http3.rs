@@ -1,31 +1,22 @@
 //! HTTP/3 of a LAN host: through the tunnel as packets with `http3 = "tunnel"`, else refused so soon that TCP takes its place.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::topology::{host, host6};
-use bentpipe_lab::workload::{Authority, Digest, Expected, HTTPS_PORT, Hosts, Object, Web, run_in};
-use bentpipe_sys::datagram::{self, Queue};
+use bentpipe_lab::workload::{
+    Authority, Digest, Expected, HTTPS_PORT, Hosts, Object, Web, get_by_http3, run_in,
+};
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::site::{Site, SiteConfig};
 use bentpipe_testbed::{expect_tunnel_alone, privileged};
-use bytes::Buf as _;
-use hyper::{Request, Response};
-use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{ClientConfig, Endpoint, EndpointConfig, Incoming, ServerConfig, TokioRuntime};
-use rustls::ClientConfig as Tls;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{assigned, near_site, status};
 use crate::BENTPIPE;
-
-/// What HTTP/3 calls itself to TLS (RFC 9114).
-const HTTP3: &[u8] = b"h3";
 
 /// The two hosts that are asked, one of each family; they are the first of the topology's.
 const HOSTS: [IpAddr; 2] = [IpAddr::V4(host(0)), IpAddr::V6(host6(1))];
@@ -42,13 +33,12 @@ const WITHOUT_THE_LINK: Duration = Duration::from_millis(400);
 /// A host's name and address, and something that is there.
 type File<'a> = (&'a str, SocketAddr, Expected);
 
-/// The web with an authority of its own, over TCP and over QUIC.
+/// The web with an authority of its own.
 struct Servers {
     hosts: Hosts,
     authority: Authority,
     directory: TempDir,
-    _over_tcp: Web,
-    _over_quic: Server,
+    _web: Web,
 }
 
 impl Servers {
@@ -58,8 +48,7 @@ impl Servers {
         std::fs::write(directory.path().join("authority.pem"), authority.pem())?;
         Ok(Self {
             directory,
-            _over_tcp: Web::start(web, &hosts, &authority)?,
-            _over_quic: Server::start(web, &hosts, &authority)?,
+            _web: Web::start(web, &hosts, &authority)?,
             hosts,
             authority,
         })
@@ -72,140 +61,16 @@ impl Servers {
             (name, SocketAddr::new(address, HTTPS_PORT), expected)
         })
     }
-
-    fn tls(&self) -> Result<Tls> {
-        let mut tls = Arc::unwrap_or_clone(self.authority.client_config()?);
-        tls.alpn_protocols = vec![HTTP3.to_vec()];
-        Ok(tls)
-    }
-}
-
-/// An HTTP/3 server of objects at both of [`HOSTS`], until it is dropped.
-struct Server {
-    stop: Stop,
-    thread: Option<JoinHandle<Result<()>>>,
-}
-
-impl Server {
-    fn start(web: &NetNs, hosts: &Hosts, authority: &Authority) -> Result<Self> {
-        let names = hosts.names();
-        let tls = authority.server_config(names.iter().map(String::as_str))?;
-        let mut tls = Arc::unwrap_or_clone(tls);
-        tls.alpn_protocols = vec![HTTP3.to_vec()];
-        let crypto = QuicServerConfig::try_from(tls)?;
-        let config = ServerConfig::with_crypto(Arc::new(crypto));
-        let bind = |address| Ok(web.enter(|| UdpSocket::bind((address, HTTPS_PORT)))??);
-        let sockets = HOSTS.into_iter().map(bind).collect::<Result<Vec<_>>>()?;
-        let stop = Stop::new()?;
-        let stopped = stop.clone();
-        let thread = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread();
-            let runtime = { runtime }.enable_all().build()?;
-            runtime.block_on(async {
-                for socket in sockets {
-                    let quic = EndpointConfig::default();
-                    let config = Some(config.clone());
-                    let endpoint = Endpoint::new(quic, config, socket, Arc::new(TokioRuntime))?;
-                    tokio::spawn(accept(endpoint));
-                }
-                Ok(stopped.stopped().await?)
-            })
-        });
-        Ok(Self {
-            stop,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop.stop();
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-async fn accept(endpoint: Endpoint) {
-    while let Some(incoming) = endpoint.accept().await {
-        // How a connection ends is for its other end to judge.
-        tokio::spawn(serve(incoming));
-    }
-}
-
-async fn serve(incoming: Incoming) -> Result<()> {
-    let quic = h3_quinn::Connection::new(incoming.await?);
-    let mut connection = h3::server::Connection::new(quic).await?;
-    while let Some(resolver) = connection.accept().await? {
-        let (request, mut stream) = resolver.resolve_request().await?;
-        let object = Object::from_path(request.uri().path()).context("no object")?;
-        stream.send_response(Response::new(())).await?;
-        for chunk in object.chunks() {
-            stream.send_data(chunk).await?;
-        }
-        stream.finish().await?;
-    }
-    Ok(())
-}
-
-/// Fetches `expected` from `to` over HTTP/3, or is told by ICMP that nobody is there. Browsers have the kernel tell them too.
-async fn fetch(name: &str, to: SocketAddr, expected: &Expected, tls: Tls) -> Result<()> {
-    let socket = datagram::open_udp(to.is_ipv6())?;
-    let told = told(socket.try_clone()?);
-    tokio::select! {
-        fetched = fetch_from(socket, name, to, expected, tls) => fetched,
-        told = told => told,
-    }
-}
-
-/// Fails with what ICMP says about what `socket` has sent. quinn's own sockets pass over that.
-async fn told(socket: UdpSocket) -> Result<()> {
-    let mut buffer = [0; 2048];
-    loop {
-        if let Ok(received) = datagram::receive(&socket, Queue::Failures, &mut buffer)
-            && let Some(failure) = received.failure
-            && let Some(from) = failure.from
-        {
-            bail!("{from} says {:?}", failure.said);
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
-async fn fetch_from(
-    socket: UdpSocket,
-    name: &str,
-    to: SocketAddr,
-    expected: &Expected,
-    tls: Tls,
-) -> Result<()> {
-    let quic = EndpointConfig::default();
-    let mut endpoint = Endpoint::new(quic, None, socket, Arc::new(TokioRuntime))?;
-    let crypto = QuicClientConfig::try_from(tls)?;
-    endpoint.set_default_client_config(ClientConfig::new(Arc::new(crypto)));
-    let connection = endpoint.connect(to, name)?.await.context("QUIC")?;
-    let (mut driver, mut sender) = h3::client::new(h3_quinn::Connection::new(connection)).await?;
-    tokio::spawn(async move { driver.wait_idle().await });
-    let uri = format!("https://{name}{}", expected.object.path());
-    let request = Request::get(uri).body(())?;
-    let mut stream = sender.send_request(request).await?;
-    stream.finish().await?;
-    let response = stream.recv_response().await?;
-    ensure!(response.status().is_success(), "{}", response.status());
-    let mut body = Vec::new();
-    while let Some(mut piece) = stream.recv_data().await? {
-        body.extend_from_slice(&piece.copy_to_bytes(piece.remaining()));
-    }
-    ensure!(Digest::of(&body) == expected.digest, "{} bytes", body.len());
-    Ok(())
 }
 
 /// Fetches each of the files over HTTP/3, and tells how long that took or how it failed.
 fn over_http3(user: &NetNs, servers: &Servers) -> Result<Vec<(Duration, Result<()>)>> {
     let stop = Stop::new()?;
     let each = servers.files().map(|(name, to, expected)| {
-        let tls = servers.tls()?;
+        let tls = servers.authority.http3_client_config()?;
         let start = Instant::now();
-        let fetched = run_in(user, &stop, ENOUGH, || fetch(name, to, &expected, tls));
+        let fetch = || get_by_http3(to, name, &expected, &tls);
+        let fetched = run_in(user, &stop, ENOUGH, fetch).map(drop);
         let fetched = fetched.with_context(|| format!("HTTP/3 from {to}"));
         Ok((start.elapsed(), fetched))
     });

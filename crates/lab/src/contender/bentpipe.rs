@@ -48,6 +48,8 @@ pub struct Settings {
     pub rates: Option<[BitRate; 2]>,
     /// True if everything but TCP passes as it is.
     pub tcp_alone: bool,
+    /// True if HTTP/3 passes as packets; else it is refused, and browsers take TCP.
+    pub http3: bool,
     /// True if the terminal's own traffic is taken in, too.
     pub local: bool,
     /// True if the tunnel goes over TLS, and nothing by UDP.
@@ -293,9 +295,10 @@ impl Settings {
 
     /// The line of `[intercept]` on what is not TCP.
     fn other(&self) -> &'static str {
-        match self.tcp_alone {
-            true => "other = \"direct\"\n",
-            false => "",
+        match (self.tcp_alone, self.http3) {
+            (true, _) => "other = \"direct\"\n",
+            (false, true) => "http3 = \"tunnel\"\n",
+            (false, false) => "",
         }
     }
 

@@ -32,6 +32,7 @@ mod vpn;
 pub(crate) mod wireguard;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use bentpipe_sys::command::run_with_input;
@@ -77,6 +78,8 @@ enum Carrier {
     Bentpipe(&'static str, Option<Tuned>),
     /// bentpipe over TLS alone, as where no UDP passes, with this controller at both ends.
     BentpipeTls(&'static str),
+    /// bentpipe that carries HTTP/3 as packets, where it else refuses that and carries the TCP in its place.
+    BentpipeHttp3,
     /// bentpipe that seals TCP beside its tunnel, a connection for each.
     BentpipeSle,
     /// bentpipe that fetches pages ahead.
@@ -116,6 +119,8 @@ pub struct AtWork {
     daemons: Option<Daemons>,
     processes: Vec<Process>,
     interception: Option<Interception>,
+    /// The program, where PEPs that relay segment by segment are at work.
+    segments: Option<PathBuf>,
     /// The VPN of the hosts that the others are under.
     over: Option<Vpn>,
     /// Certificate of the CA, in PEM, that the user's browsers are to trust besides the web's.
@@ -142,6 +147,9 @@ impl AtWork {
     /// They do not answer.
     pub fn carried(&self, topology: &Topology) -> Result<Option<Carried>> {
         let all = self.over.is_none_or(Vpn::is_tcp);
+        if let Some(bentpipe) = &self.segments {
+            segments::check_relayed(bentpipe, topology)?;
+        }
         let own = |by, bytes| Carried {
             by,
             bytes,
@@ -217,6 +225,7 @@ impl Contender {
             | Carrier::BentpipeTls(_)
             | Carrier::BentpipeSle
             | Carrier::BentpipePages(_)
+            | Carrier::BentpipeHttp3
             | Carrier::Segments
             | Carrier::Accelerator => bentpipe()?,
             Carrier::BesidePep => format!("{0}, {0} plain", bentpipe()?),
@@ -314,6 +323,10 @@ impl Contender {
                 tls: true,
                 ..settings(controller)
             }),
+            Carrier::BentpipeHttp3 => Some(Settings {
+                http3: true,
+                ..settings("satellite")
+            }),
             Carrier::BentpipeSle => Some(Settings {
                 sle: true,
                 ..settings("satellite")
@@ -340,6 +353,7 @@ impl Contender {
             | Carrier::Bentpipe(..)
             | Carrier::BentpipeTls(_)
             | Carrier::BentpipePages(_)
+            | Carrier::BentpipeHttp3
             | Carrier::BentpipeSle => {}
             Carrier::BesidePep => at_work.splitters = Some(splitters(split::Place::Gateway)?),
             Carrier::Accelerator => {
@@ -348,6 +362,7 @@ impl Contender {
             }
             Carrier::Segments => {
                 at_work.processes = segments::start(&available.bentpipe, topology, false)?;
+                at_work.segments = Some(available.bentpipe.clone());
             }
             Carrier::Split(place) => at_work.splitters = Some(splitters(*place)?),
             Carrier::Vpn(vpn, tuning, place) => {
@@ -383,6 +398,7 @@ impl Contender {
                 at_work.processes.extend(vpn_processes);
                 if *pep == Some(Pep::Segments) {
                     segments::await_keys(&available.bentpipe, topology)?;
+                    at_work.segments = Some(available.bentpipe.clone());
                 }
                 at_work.over = Some(*vpn);
             }

@@ -34,6 +34,7 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
         ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
         ("bentpipe-tls".to_owned(), Carrier::BentpipeTls("satellite")),
         ("bentpipe-sle".to_owned(), Carrier::BentpipeSle),
+        ("bentpipe-http3".to_owned(), Carrier::BentpipeHttp3),
         ("prefetch".to_owned(), pages(PagesAhead::Clear)),
         ("trusted".to_owned(), pages(PagesAhead::Trusted)),
         ("bentpipe-pep-a".to_owned(), Carrier::BesidePep),

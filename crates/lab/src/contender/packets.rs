@@ -40,6 +40,7 @@ impl Contender {
             Carrier::Plain | Carrier::Segments => None,
             Carrier::Bentpipe(..)
             | Carrier::BentpipePages(_)
+            | Carrier::BentpipeHttp3
             | Carrier::BesidePep
             | Carrier::Accelerator => Some(Tunnel::Udp(SERVER_PORT)),
             Carrier::BentpipeTls(_) => Some(Tunnel::Tcp(bentpipe::TLS_PORT)),

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE, Process, TERMINAL_LAN, Topology};
 use bentpipe_sys::netns::NetNs;
+use serde_json::Value;
 
 use super::SERVER_PORT;
 use super::bentpipe::{CLIENT_OF_HOSTS, keys, run_daemon, sold, status, write};
@@ -89,6 +90,31 @@ impl PepPlace {
         )
     }
 
+    /// Status that the PEP tells of itself.
+    fn status(self, bentpipe: &Path, topology: &Topology) -> Result<Value> {
+        let socket = topology.directory().join(format!("{}.sock", self.name()));
+        status(bentpipe, &socket)
+    }
+
+    /// Waits until the PEP's status is as `wanted`; `lacks` says what it lacks else.
+    ///
+    /// # Errors
+    /// That does not come in time.
+    fn await_status(
+        self,
+        bentpipe: &Path,
+        topology: &Topology,
+        wanted: impl Fn(&Value) -> bool,
+        lacks: &str,
+    ) -> Result<()> {
+        let end = Instant::now() + HANDSHAKE;
+        while !wanted(&self.status(bentpipe, topology)?) {
+            ensure!(Instant::now() < end, "{} {lacks}", self.name());
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
     /// File of the PEP. `les`: it relays packets of LES, of the hosts' client; else all TCP in clear.
     fn file(self, bentpipe: &Path, topology: &Topology, les: bool) -> Result<String> {
         let (name, lan) = (self.name(), self.lan());
@@ -135,6 +161,11 @@ pub(super) fn start(bentpipe: &Path, topology: &Topology, les: bool) -> Result<V
         )
     };
     let (gateway, terminal) = (run(PepPlace::Gateway)?, run(PepPlace::Terminal)?);
+    // What begins without the tunnel passes the PEPs untouched.
+    for pep in PepPlace::BOTH {
+        let ready = |status: &Value| status["tunnel"]["state"] == "ready";
+        pep.await_status(bentpipe, topology, ready, "has no tunnel to the other")?;
+    }
     Ok(vec![terminal, gateway])
 }
 
@@ -143,13 +174,22 @@ pub(super) fn start(bentpipe: &Path, topology: &Topology, les: bool) -> Result<V
 /// # Errors
 /// One has none in time.
 pub(super) fn await_keys(bentpipe: &Path, topology: &Topology) -> Result<()> {
-    let end = Instant::now() + HANDSHAKE;
     for pep in PepPlace::BOTH {
-        let socket = topology.directory().join(format!("{}.sock", pep.name()));
-        while status(bentpipe, &socket)?["keys"]["associations"].as_u64() == Some(0) {
-            ensure!(Instant::now() < end, "{} got no key of headers", pep.name());
-            thread::sleep(LOOK);
-        }
+        let keys = |status: &Value| status["keys"]["associations"].as_u64() > Some(0);
+        pep.await_status(bentpipe, topology, keys, "got no key of headers")?;
+    }
+    Ok(())
+}
+
+/// Checks that the PEPs have relayed flows; what they let pass was measured without them.
+///
+/// # Errors
+/// They have relayed none, or one does not answer.
+pub(super) fn check_relayed(bentpipe: &Path, topology: &Topology) -> Result<()> {
+    for pep in PepPlace::BOTH {
+        let status = pep.status(bentpipe, topology)?;
+        let relayed = status["segments"]["relayed_total"].as_u64();
+        ensure!(relayed > Some(0), "{} has relayed no flow", pep.name());
     }
     Ok(())
 }

@@ -49,6 +49,7 @@ const SETTINGS: Settings = Settings {
     tuned: None,
     rates: None,
     tcp_alone: false,
+    http3: false,
     local: false,
     tls: false,
     sle: false,

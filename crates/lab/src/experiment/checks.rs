@@ -172,8 +172,8 @@ fn check_page(task: &Task) -> Result<(), String> {
             usual,
             Direction::Down,
         );
-    if protocol == Protocol::H2 && !as_usual {
-        let text = "HTTP/2 has one connection to each host, over TLS 1.3, and objects come down: leave out \
+    if protocol != Protocol::H1 && !as_usual {
+        let text = "HTTP/2 and HTTP/3 have one connection to each host, over TLS 1.3, and objects come down: leave out \
                     `connections`, `tls`, `parallel` and `direction`";
         return Err(text.into());
     }

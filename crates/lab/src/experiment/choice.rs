@@ -50,6 +50,8 @@ pub enum Protocol {
     H1,
     /// HTTP/2: all requests at once on one connection to each host.
     H2,
+    /// HTTP/3: as HTTP/2, over QUIC; where that is refused, HTTP/2.
+    H3,
 }
 
 /// Encryption of a page's connections.

@@ -305,6 +305,14 @@ impl Task {
     /// True if it needs UDP.
     #[must_use]
     pub fn needs_udp(&self) -> bool {
-        matches!(self, Self::Voice { .. } | Self::Echo { .. })
+        matches!(
+            self,
+            Self::Voice { .. }
+                | Self::Echo { .. }
+                | Self::Page {
+                    protocol: Protocol::H3,
+                    ..
+                }
+        )
     }
 }

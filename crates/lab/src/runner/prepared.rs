@@ -190,8 +190,13 @@ impl Prepared {
         else {
             return Ok(Client::http1(authority.client_config()?));
         };
-        if protocol == Protocol::H2 {
-            return Ok(Client::http2(authority.http2_client_config()?));
+        let http2 = || authority.http2_client_config();
+        match protocol {
+            Protocol::H1 => {}
+            Protocol::H2 => return Ok(Client::http2(http2()?)),
+            Protocol::H3 => {
+                return Ok(Client::http3(authority.http3_client_config()?, http2()?));
+            }
         }
         let tls = match tls {
             Tls::None => None,

@@ -1,5 +1,5 @@
-//! Loading a page as a browser does, without being one. With HTTP/2 all requests to a host share a connection; with HTTP/1.1
-//! there are a few connections per host, kept alive, and each request goes to whichever is free first. Objects are asked for as
+//! Loading a page as a browser does, without being one. With HTTP/2 and HTTP/3 all requests to a host share a connection; with
+//! HTTP/1.1 there are a few connections per host, kept alive, and each request goes to whichever is free first. Objects are asked for as
 //! soon as what refers to them has come: a document is read as it comes, everything else when it is whole. What refers to what
 //! is taken from the page's plan; no HTML is read.
 
@@ -20,6 +20,7 @@ use tokio_rustls::client::TlsStream;
 use super::content::Digest;
 use super::fetch::{Connection, Multiplexed, Wanted, connect};
 use super::hosts::Hosts;
+use super::http3::OverQuic;
 use super::lookup::lookup;
 use super::page::Page;
 use super::shape::Kind;
@@ -34,6 +35,8 @@ pub const CONNECTIONS_PER_HOST: usize = 6;
 pub struct Client {
     /// TLS to all hosts; without, requests are in clear.
     tls: Option<Arc<ClientConfig>>,
+    /// TLS of QUIC, which is tried before TCP.
+    quic: Option<Arc<ClientConfig>>,
     reuse: Reuse,
     /// Requests to one host at once, at most.
     parallel: usize,
@@ -46,7 +49,7 @@ enum Reuse {
     Each,
     /// One object after another.
     Kept,
-    /// All objects of a host at once (HTTP/2).
+    /// All objects of a host at once (HTTP/2, HTTP/3).
     Shared,
 }
 
@@ -59,6 +62,7 @@ impl Client {
     pub fn new(tls: Option<Arc<ClientConfig>>, each: bool, parallel: usize) -> Self {
         Self {
             tls,
+            quic: None,
             reuse: if each { Reuse::Each } else { Reuse::Kept },
             parallel,
         }
@@ -75,8 +79,19 @@ impl Client {
     pub fn http2(tls: Arc<ClientConfig>) -> Self {
         Self {
             tls: Some(tls),
+            quic: None,
             reuse: Reuse::Shared,
             parallel: STREAMS,
+        }
+    }
+
+    /// One that speaks HTTP/3 over one connection to each host, for which `quic` has to ask; where QUIC does not pass,
+    /// HTTP/2 as [`Self::http2`].
+    #[must_use]
+    pub fn http3(quic: Arc<ClientConfig>, tls: Arc<ClientConfig>) -> Self {
+        Self {
+            quic: Some(quic),
+            ..Self::http2(tls)
         }
     }
 }
@@ -236,12 +251,20 @@ struct Origin {
     address: OnceCell<IpAddr>,
     resolver: Option<SocketAddr>,
     tls: Option<TlsConnector>,
+    quic: Option<Arc<ClientConfig>>,
     reuse: Reuse,
     parallel: usize,
     /// Connection that all share.
-    shared: OnceCell<Multiplexed>,
+    shared: OnceCell<SharedConnection>,
     state: Mutex<State>,
     enqueued: Notify,
+}
+
+/// Connection that all requests to a host share.
+#[derive(Clone)]
+enum SharedConnection {
+    OverTcp(Multiplexed),
+    OverQuic(OverQuic),
 }
 
 #[derive(Default)]
@@ -271,6 +294,7 @@ impl Origin {
             },
             resolver,
             tls: client.tls.clone().map(TlsConnector::from),
+            quic: client.quic.clone(),
             reuse: client.reuse,
             parallel: client.parallel,
             shared: OnceCell::new(),
@@ -334,9 +358,23 @@ impl Origin {
     }
 
     async fn fetch_shared(&self, wanted: &Wanted, progress: &mut impl FnMut(u64)) -> Result<()> {
-        let open = || async { Multiplexed::open(self.secure().await?, &self.name).await };
-        let mut connection = self.shared.get_or_try_init(open).await?.clone();
-        connection.fetch(wanted, progress).await
+        let connection = self.shared.get_or_try_init(|| self.open_shared()).await?;
+        match connection.clone() {
+            SharedConnection::OverTcp(mut connection) => connection.fetch(wanted, progress).await,
+            SharedConnection::OverQuic(mut connection) => connection.fetch(wanted, progress).await,
+        }
+    }
+
+    /// Over QUIC, if that is asked for and passes; else over TCP.
+    async fn open_shared(&self) -> Result<SharedConnection> {
+        if let Some(tls) = &self.quic {
+            let address = self.address(HTTPS_PORT).await?;
+            if let Ok(connection) = OverQuic::open(address, &self.name, tls).await {
+                return Ok(SharedConnection::OverQuic(connection));
+            }
+        }
+        let connection = Multiplexed::open(self.secure().await?, &self.name).await?;
+        Ok(SharedConnection::OverTcp(connection))
     }
 
     async fn open(&self) -> Result<Connection> {

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Empty};
@@ -223,7 +223,7 @@ impl Multiplexed {
 }
 
 /// A request that captures of the link would show, if it crossed in clear.
-fn request(method: Method, uri: &str) -> Builder {
+pub(super) fn request(method: Method, uri: &str) -> Builder {
     Request::builder()
         .method(method)
         .uri(uri)
@@ -242,22 +242,50 @@ async fn receive(
     wanted: &Wanted,
     progress: &mut impl FnMut(u64),
 ) -> Result<()> {
-    let (mut received, mut hasher) = (0, Hasher::new());
+    let mut received = Received::new(wanted);
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.context("body")?.into_data() else {
-            continue;
-        };
-        received += data.len() as u64;
-        hasher.update(&data);
-        progress(received);
+        if let Ok(data) = frame.context("body")?.into_data() {
+            progress(received.take(&data));
+        }
     }
-    let length = wanted.length;
-    if received != length {
-        bail!("{received} bytes came, not {length}");
+    received.finish()
+}
+
+/// Body of a response so far.
+pub(super) struct Received<'a> {
+    wanted: &'a Wanted,
+    length: u64,
+    hasher: Hasher,
+}
+
+impl<'a> Received<'a> {
+    /// Nothing of the `wanted` one yet.
+    pub(super) fn new(wanted: &'a Wanted) -> Self {
+        Self {
+            wanted,
+            length: 0,
+            hasher: Hasher::new(),
+        }
     }
-    ensure!(
-        hasher.finish() == wanted.digest,
-        "its SHA-256 is wrong: the content was changed on the way"
-    );
-    Ok(())
+
+    /// Takes the next bytes; returns how many there are with them.
+    pub(super) fn take(&mut self, data: &[u8]) -> u64 {
+        self.length += data.len() as u64;
+        self.hasher.update(data);
+        self.length
+    }
+
+    /// Judges the body, which is whole.
+    ///
+    /// # Errors
+    /// Another one than the wanted one has come.
+    pub(super) fn finish(self) -> Result<()> {
+        let (length, wanted) = (self.length, self.wanted.length);
+        ensure!(length == wanted, "{length} bytes came, not {wanted}");
+        ensure!(
+            self.hasher.finish() == self.wanted.digest,
+            "its SHA-256 is wrong: the content was changed on the way"
+        );
+        Ok(())
+    }
 }

@@ -1,6 +1,6 @@
 //! What the measured connections carry: a web server and what a browser and a download tool do with it.
 //!
-//! Both speak real HTTP/1.1, in clear or over TLS 1.3, over the kernel's TCP. Content is pseudo-random from seeds, so
+//! Both speak real HTTP/1.1, in clear or over TLS 1.3, over the kernel's TCP, or HTTP/2 or HTTP/3. Content is pseudo-random from seeds, so
 //! both ends know every byte, and holds [`MARKER`] all over, so that a capture can tell what crossed a link in clear.
 //! Nothing here knows which contender carries the packets.
 //!
@@ -21,6 +21,7 @@ mod echo;
 mod fetch;
 mod ftp;
 mod hosts;
+mod http3;
 mod iperf;
 mod lengths;
 mod limit;
@@ -52,6 +53,7 @@ pub use echo::{ECHO_INTERVAL, ECHO_SIZE, Echo, probe};
 pub use fetch::{get, get_in_turn, put};
 pub use ftp::{Direction, Ftp, ftp};
 pub use hosts::Hosts;
+pub use http3::get_by_http3;
 pub use iperf::{iperf3, iperf3_version};
 pub use limit::{Handshakes, LinkLimit, PAYLOAD_EFFICIENCY};
 pub use page::{Page, PageObject};

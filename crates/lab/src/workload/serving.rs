@@ -67,11 +67,16 @@ pub(super) fn listen(namespace: &NetNs, address: SocketAddr) -> Result<TcpListen
 
 /// Takes datagrams at `address` in `namespace`.
 pub(super) fn receive(namespace: &NetNs, address: SocketAddr) -> Result<UdpSocket> {
+    Ok(UdpSocket::from_std(udp(namespace, address)?)?)
+}
+
+/// Non-blocking UDP socket at `address` in `namespace`.
+pub(super) fn udp(namespace: &NetNs, address: SocketAddr) -> Result<std::net::UdpSocket> {
     let bind = || {
         let socket = std::net::UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
         std::io::Result::Ok(socket)
     };
-    let socket = namespace.enter(bind)?.and_then(UdpSocket::from_std);
+    let socket = namespace.enter(bind)?;
     socket.with_context(|| format!("cannot serve on {address} in {}", namespace.name()))
 }

@@ -19,6 +19,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::fetch::connect;
 use super::hosts::Hosts;
+use super::http3::HTTP3;
 use super::web::HTTPS_PORT;
 
 /// Protocol of the fetchers that are not told otherwise.
@@ -152,6 +153,14 @@ impl Authority {
     /// As there.
     pub fn http2_client_config(&self) -> Result<Arc<ClientConfig>> {
         self.client_of(&rustls::version::TLS13, HTTP2)
+    }
+
+    /// [`Self::client_config`] of HTTP/3, over TLS 1.3.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn http3_client_config(&self) -> Result<Arc<ClientConfig>> {
+        self.client_of(&rustls::version::TLS13, HTTP3)
     }
 
     /// [`Self::client_config`] of TLS 1.2, whose full handshake takes two round trips (RFC 5246 §7.3).

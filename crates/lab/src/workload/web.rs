@@ -1,5 +1,5 @@
 //! The web server: every object and every page at every address of its namespace, in clear and over TLS; what is sent
-//! there, it digests. Over TLS it speaks HTTP/2 with whoever offers it, as browsers do.
+//! there, it digests. Over TLS it speaks HTTP/2 with whoever offers it, as browsers do, and over QUIC HTTP/3.
 //!
 //! Its sockets are inside the namespace, its thread need not be.
 
@@ -26,9 +26,10 @@ use tokio_rustls::TlsAcceptor;
 use super::content::{Digest, Hasher, Object};
 use super::fetch::REQUEST_DIGEST;
 use super::hosts::Hosts;
+use super::http3;
 use super::markup::content_type;
 use super::page::Page;
-use super::serving::{Serving, listen};
+use super::serving::{Serving, listen, udp};
 use super::tls::{Authority, HTTP2};
 
 /// The port of plain HTTP.
@@ -46,15 +47,18 @@ pub struct Web {
 }
 
 impl Web {
-    /// Serves objects on ports 80 and 443 of every address in `namespace`, the latter with a certificate for `hosts`.
+    /// Serves objects on ports 80 and 443 of every address in `namespace`, the latter with a certificate for `hosts`, and over
+    /// QUIC as well.
     ///
     /// # Errors
     /// A port is taken, or no thread or descriptor is left.
     pub fn start(namespace: &NetNs, hosts: &Hosts, authority: &Authority) -> Result<Self> {
         let names: Names = hosts.names().into();
         let tls = authority.server_config(names.iter().map(String::as_str))?;
-        let tls = TlsAcceptor::from(tls);
+        let over_quic = udp(namespace, (Ipv6Addr::UNSPECIFIED, HTTPS_PORT).into())?;
         let serve = || {
+            http3::serve(over_quic, &tls, Arc::clone(&names))?;
+            let tls = TlsAcceptor::from(tls);
             for (port, tls) in [(HTTP_PORT, None), (HTTPS_PORT, Some(tls))] {
                 // Takes IPv4 too.
                 let listener = listen(namespace, (Ipv6Addr::UNSPECIFIED, port).into())?;
@@ -69,7 +73,7 @@ impl Web {
 }
 
 /// The names of all hosts: documents refer to them.
-type Names = Arc<[String]>;
+pub(super) type Names = Arc<[String]>;
 
 async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, names: Names) {
     loop {
@@ -111,7 +115,10 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, names: Names) {
         .await;
 }
 
-type Answer = Response<BoxBody<Bytes, Infallible>>;
+/// Body of an answer.
+pub(super) type Body = BoxBody<Bytes, Infallible>;
+
+type Answer = Response<Body>;
 
 async fn respond(request: Request<Incoming>, names: Names) -> Result<Answer, hyper::Error> {
     match *request.method() {
@@ -142,7 +149,8 @@ async fn take(mut body: Incoming) -> Result<Digest, hyper::Error> {
     Ok(hasher.finish())
 }
 
-fn answer<B>(request: &Request<B>, names: &[String]) -> Answer {
+/// Answer to a request for an object or a part of a page.
+pub(super) fn answer<B>(request: &Request<B>, names: &[String]) -> Answer {
     let path = request.uri().path();
     if let Some(object) = Object::from_path(path) {
         return Response::new(object.content().boxed());
