@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bentpipe_emulator::topology::{GATEWAY_SAT, TERMINAL_SAT, WEB};
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::moving::change_address;
 use bentpipe_testbed::peer::{PATIENCE, Service, echo, read_exactly, read_to_eof, set_patience};
 use bentpipe_testbed::privileged;
@@ -166,6 +167,47 @@ fn changes_wire(site: &mut Site) -> Result<()> {
     upload.finish_whole()?;
     exchange(&mut idle)?;
     wire_is(site, "udp")?;
+    drop(idle);
+    site.stop_client()?;
+    site.stop_server()
+}
+
+#[test]
+fn a_tunnel_that_began_over_tls_goes_on_by_udp_of_either_family() {
+    if !privileged("change of wire at a server of both families") {
+        return;
+    }
+    let mut site = site("[intercept]\ninterfaces = [\"lan0\"]\n").expect("a site");
+    let result = leaves_tls(&mut site);
+    assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
+}
+
+/// The server has sockets of both families, as `server init` writes its file; where its TLS connections come to, nobody chooses.
+fn leaves_tls(site: &mut Site) -> Result<()> {
+    let listen = format!("listen = \"{GATEWAY_SAT}:");
+    edit(
+        &site.topology.directory().join("server.toml"),
+        &listen,
+        "listen = \":",
+    )?;
+    block_udp(site)?;
+    site.start_server()?;
+    site.start_client()?;
+    let mut idle = talk(&route(site, SILENT))?;
+    wire_is(site, "tls")?;
+    let download = Transfer::start(&route(site, SILENT), Way::Download, 20_000_000)?;
+    download.until(1_000_000, SOON)?;
+
+    free_udp(site)?;
+    let new = Ipv4Addr::new(10, 20, 0, 99);
+    change_address(site.topology.terminal(), TERMINAL_SAT, new)?;
+    site.client()
+        .wait_for_line("UDP passes again", SOON + SLACK)?;
+    exchange(&mut idle)?;
+    download.finish_whole()?;
+    wire_is(site, "udp")?;
+    let logs = site.logs();
+    ensure!(!logs.contains("cannot send"), "{logs}");
     drop(idle);
     site.stop_client()?;
     site.stop_server()

@@ -74,7 +74,7 @@ use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
-use crate::shard::{Driver, Pulse, PulseView, Shard};
+use crate::shard::{Driver, Exits, Pulse, PulseView, Shard};
 use crate::status::{Measured, Memory, Side, StatusReport};
 use crate::stop::{self, StopSignal};
 use crate::wishes;
@@ -117,7 +117,12 @@ fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunErro
         let shard = Shard::new(engine);
         let driver_pulse = Pulse::default();
         let pulse = driver_pulse.view();
-        let mut driver = Driver::new(shard.clone(), socket, None, driver_pulse)?;
+        let mut driver = Driver::new(
+            shard.clone(),
+            (socket, Exits::default()),
+            None,
+            driver_pulse,
+        )?;
         driver.hear_failures();
         let keys = (&key, &enrolments[..]);
         let session = Session::new(

@@ -20,7 +20,7 @@ use tokio::task::yield_now;
 use tokio::time::sleep_until;
 
 use crate::process;
-use crate::shard::{Sent, UdpWire};
+use crate::shard::{Exits, Sent, UdpWire};
 use bentpipe_tunnel::engine::{ConnectionId, Output};
 use bentpipe_tunnel::lines::{LineNotice, Lines};
 
@@ -43,7 +43,7 @@ impl KeyLines {
     pub(crate) fn new(socket: std::net::UdpSocket, lines: Lines) -> io::Result<Self> {
         Ok(Self {
             lines: RefCell::new(lines),
-            wire: RefCell::new(UdpWire::new(socket)?),
+            wire: RefCell::new(UdpWire::new(socket, Exits::default())?),
             unsent: RefCell::default(),
             waker: RefCell::default(),
         })

@@ -44,7 +44,7 @@ use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
-use crate::shard::{Driver, Pulse, PulseView, Shard};
+use crate::shard::{Driver, Exits, Pulse, PulseView, Shard};
 use crate::status::{Memory, PepSide, Side, StatusReport};
 use crate::stop::{self, StopSignal};
 use bentpipe_tunnel::engine::{ConnectionNotice, Event};
@@ -87,7 +87,12 @@ pub fn run(config: PepConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         let shard = Shard::new(engine);
         let driver_pulse = Pulse::default();
         let pulse = driver_pulse.view();
-        let mut driver = Driver::new(shard.clone(), socket, None, driver_pulse)?;
+        let mut driver = Driver::new(
+            shard.clone(),
+            (socket, Exits::default()),
+            None,
+            driver_pulse,
+        )?;
         driver.hear_failures();
         let link = PeerLink::new(config.clone(), &key, key_log, (shard.clone(), dual_stack))?;
         let layered = config.les.as_ref();

@@ -29,7 +29,7 @@ use crate::process::{self, RunError};
 use crate::qlog::Qlog;
 use crate::sandbox;
 use crate::service_manager::ServiceManager;
-use crate::shard::{Neighbours, Pulse, PulseView};
+use crate::shard::{Exits, Neighbours, Pulse, PulseView};
 use crate::status::{self, ClientStatus, Memory, Side, StatusReport};
 use crate::stop;
 use crate::trust::{trust, trust_shown};
@@ -108,6 +108,7 @@ impl Pool {
         let addresses = addresses
             .collect::<io::Result<Vec<_>>>()
             .map_err(RunError::Io)?;
+        let exits = Exits::of(&sockets).map_err(RunError::Io)?;
         let shards = Neighbours::connect(&addresses, process::now())
             .into_iter()
             .zip(sockets)
@@ -139,10 +140,11 @@ impl Pool {
                 families: found,
             };
             let end = end.clone();
+            let exits = exits.beside(&socket).map_err(RunError::Io)?;
             thread::Builder::new()
                 .name(format!("shard-{index}"))
                 .spawn(move || {
-                    let _ = end.send(worker.run(socket, neighbours));
+                    let _ = end.send(worker.run((socket, exits), neighbours));
                 })
                 .map_err(RunError::Io)?;
         }

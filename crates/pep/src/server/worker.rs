@@ -26,7 +26,7 @@ use crate::net::nat64::Translations;
 use crate::paths::PathMemory;
 use crate::process;
 use crate::qlog::Qlog;
-use crate::shard::{Driver, Neighbours, Pulse, Shard};
+use crate::shard::{Driver, Exits, Neighbours, Pulse, Shard};
 use bentpipe_tunnel::engine::{Engine, EngineConfig, ServerSetup, Wishes};
 use bentpipe_tunnel::transport::MemoryPool;
 
@@ -90,7 +90,11 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Runs the shard on this thread until it is drained.
-    pub(super) fn run(mut self, socket: UdpSocket, neighbours: Neighbours) -> io::Result<()> {
+    pub(super) fn run(
+        mut self,
+        sockets: (UdpSocket, Exits),
+        neighbours: Neighbours,
+    ) -> io::Result<()> {
         let (max_flows, memory) = self.shared.clients.limits();
         let mut engine = Engine::new(EngineConfig {
             reset_key: self.reset_key.clone(),
@@ -114,7 +118,7 @@ impl Worker {
         let sessions = Sessions::new(&self, shard.clone());
         LocalSet::new().block_on(&runtime, async {
             let place = (usize::from(self.index), neighbours.len());
-            let driver = Driver::new(shard.clone(), socket, Some(neighbours), self.pulse)?;
+            let driver = Driver::new(shard.clone(), sockets, Some(neighbours), self.pulse)?;
             tokio::select! {
                 result = driver.run(|event| sessions.on_event(event)) => result,
                 () = sessions.deliver(self.inbox.take()) => Ok(()),

@@ -6,6 +6,7 @@
 
 mod alarm;
 mod buffers;
+mod exits;
 mod handover;
 mod pulse;
 mod rests;
@@ -34,6 +35,7 @@ use rests::Rests;
 use tls::TlsWires;
 use udp::RECEIVE_SIZE;
 
+pub(crate) use exits::Exits;
 #[cfg(target_os = "linux")]
 pub(crate) use handover::steer;
 pub(crate) use handover::{Neighbours, owner};
@@ -183,14 +185,14 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Takes over a bound, non-blocking socket; `pulse` counts the turns.
+    /// Takes over a bound, non-blocking socket, and the `exits` beside it; `pulse` counts the turns.
     pub(crate) fn new(
         shard: Rc<Shard>,
-        socket: std::net::UdpSocket,
+        (socket, exits): (std::net::UdpSocket, Exits),
         neighbours: Option<Neighbours>,
         pulse: Pulse,
     ) -> io::Result<Self> {
-        let udp = UdpWire::new(socket)?;
+        let udp = UdpWire::new(socket, exits)?;
         if let Some(neighbours) = &neighbours {
             shard.with(|engine| engine.report_to(neighbours.placement()));
         }

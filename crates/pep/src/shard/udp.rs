@@ -3,6 +3,7 @@
 //! A wire knows neither flows nor keys nor connections. What arrives is taken by a closure, so that no datagram is copied twice.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
@@ -16,6 +17,7 @@ use tokio::net::UdpSocket;
 
 use bentpipe_tunnel::engine::{Output, Unreachable, UnreachableCause};
 
+use super::exits::Exits;
 use crate::throttle::Throttle;
 
 /// Receive buffer per message: a whole GRO batch.
@@ -39,10 +41,36 @@ pub(crate) enum Sent {
     Full { again: bool },
 }
 
-/// UDP socket that moves datagrams in batches, by GSO and GRO where the kernel has them.
-pub(crate) struct UdpWire {
+/// Socket that is registered with the runtime.
+struct Registered {
     socket: UdpSocket,
     state: UdpSocketState,
+}
+
+impl Registered {
+    fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
+        Ok(Self {
+            state: UdpSocketState::new(UdpSockRef::from(&socket))?,
+            socket: UdpSocket::from_std(socket)?,
+        })
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.socket.try_io(Interest::WRITABLE, || {
+            self.state
+                .try_send(UdpSockRef::from(&self.socket), transmit)
+        })
+    }
+}
+
+/// UDP socket that moves datagrams in batches, by GSO and GRO where the kernel has them.
+pub(crate) struct UdpWire {
+    own: Registered,
+    /// Address that the own socket is bound to.
+    local: SocketAddr,
+    exits: Exits,
+    /// Those of the exits that have been needed. Registered with the runtime, they wake it for what others read.
+    opened: BTreeMap<usize, Registered>,
     receive: Box<[u8]>,
     /// Messages that the next read asks for.
     messages: usize,
@@ -55,11 +83,13 @@ pub(crate) struct UdpWire {
 }
 
 impl UdpWire {
-    /// A wire of a bound, non-blocking socket.
-    pub(crate) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
+    /// A wire of a bound, non-blocking socket; datagrams that this cannot send leave by `exits`.
+    pub(crate) fn new(socket: std::net::UdpSocket, exits: Exits) -> io::Result<Self> {
         Ok(Self {
-            state: UdpSocketState::new(UdpSockRef::from(&socket))?,
-            socket: UdpSocket::from_std(socket)?,
+            local: socket.local_addr()?,
+            own: Registered::new(socket)?,
+            exits,
+            opened: BTreeMap::new(),
             receive: vec![0; RECEIVE_SIZE * BATCH_SIZE].into_boxed_slice(),
             messages: BATCH_SIZE,
             complaint: Throttle::new(),
@@ -70,8 +100,10 @@ impl UdpWire {
 
     /// Has the kernel report ICMP errors.
     pub(super) fn hear_failures(&mut self) {
-        let socket = UdpSockRef::from(&self.socket);
-        self.hears_failures = self.state.enable_transport_errors(socket).is_ok();
+        let Registered { socket, state } = &self.own;
+        self.hears_failures = state
+            .enable_transport_errors(UdpSockRef::from(socket))
+            .is_ok();
     }
 
     /// Gives `take` the datagrams that have arrived, several of one size in a piece perhaps; true if there were any. `failed`
@@ -87,14 +119,14 @@ impl UdpWire {
     ) -> io::Result<bool> {
         let mut metas = [RecvMeta::default(); BATCH_SIZE];
         self.register_anew();
-        while self.socket.poll_recv_ready(cx)?.is_ready() {
+        while self.own.socket.poll_recv_ready(cx)?.is_ready() {
             let mut parts = self.receive.chunks_mut(RECEIVE_SIZE).map(IoSliceMut::new);
             let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
                 std::array::from_fn(|_| parts.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
             let wanted = &mut slices[..self.messages];
-            let result = self.socket.try_io(Interest::READABLE, || {
-                self.state
-                    .recv(UdpSockRef::from(&self.socket), wanted, &mut metas)
+            let Registered { socket, state } = &self.own;
+            let result = socket.try_io(Interest::READABLE, || {
+                state.recv(UdpSockRef::from(socket), wanted, &mut metas)
             });
             drop(parts);
             match result {
@@ -128,28 +160,39 @@ impl UdpWire {
         (output, bytes): (&Output, &[u8]),
         failed: impl FnMut(Unreachable),
     ) -> io::Result<Sent> {
-        let room = self.socket.poll_send_ready(cx)?.is_ready();
-        if room && self.send(now, output, bytes, failed) {
+        let place = self
+            .exits
+            .choose(self.local, output.destination, output.src_ip);
+        if let Some((place, socket)) = place.and_then(|place| Some((place, self.exits.get(place)?)))
+            && !self.opened.contains_key(&place)
+        {
+            let registered = Registered::new(socket.try_clone()?)?;
+            self.opened.insert(place, registered);
+        }
+        let exit = place.and_then(|place| self.opened.get(&place));
+        let by = exit.unwrap_or(&self.own);
+        let room = by.socket.poll_send_ready(cx)?.is_ready();
+        if room && self.send(now, by, (output, bytes), failed) {
             return Ok(Sent::Done);
         }
         // Registers for the next time the socket has room.
-        let again = self.socket.poll_send_ready(cx)?;
+        let again = by.socket.poll_send_ready(cx)?;
         Ok(Sent::Full {
             again: matches!(again, Poll::Ready(())),
         })
     }
 
-    /// False if the socket was full.
+    /// Sends a batch `by` this socket; false if that was full.
     fn send(
-        &mut self,
+        &self,
         now: Instant,
-        output: &Output,
-        bytes: &[u8],
+        by: &Registered,
+        (output, bytes): (&Output, &[u8]),
         mut failed: impl FnMut(Unreachable),
     ) -> bool {
         let bytes = &bytes[..output.size];
         let segment = output.segment_size.unwrap_or(bytes.len()).max(1);
-        let whole = bytes.len().div_ceil(segment) <= self.state.max_gso_segments();
+        let whole = bytes.len().div_ceil(segment) <= by.state.max_gso_segments();
         let step = if whole { bytes.len().max(1) } else { segment };
         for part in bytes.chunks(step) {
             let transmit = Transmit {
@@ -161,17 +204,11 @@ impl UdpWire {
                 segment_size: (part.len() > segment).then_some(segment),
                 src_ip: output.src_ip,
             };
-            let send = || {
-                self.socket.try_io(Interest::WRITABLE, || {
-                    self.state
-                        .try_send(UdpSockRef::from(&self.socket), &transmit)
-                })
-            };
-            let mut sent = send();
+            let mut sent = by.try_send(&transmit);
             if self.hears_failures && sent.as_ref().is_err_and(is_about_another) {
                 // The kernel reports an earlier datagram's error once, in place of sending.
                 self.take_failures(&mut failed);
-                sent = send();
+                sent = by.try_send(&transmit);
             }
             match sent {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
@@ -189,8 +226,8 @@ impl UdpWire {
         }
         self.failed.set(true);
         for _ in 0..MOST_ERRORS {
-            let socket = UdpSockRef::from(&self.socket);
-            let Ok(Some(error)) = self.state.recv_transport_error(socket) else {
+            let Registered { socket, state } = &self.own;
+            let Ok(Some(error)) = state.recv_transport_error(UdpSockRef::from(socket)) else {
                 return;
             };
             let cause = match Errno::from_raw_os_error(error.raw_errno) {
@@ -211,9 +248,9 @@ impl UdpWire {
         if !self.failed.take() {
             return;
         }
-        let again = self.socket.as_fd().try_clone_to_owned();
+        let again = self.own.socket.as_fd().try_clone_to_owned();
         if let Ok(Ok(again)) = again.map(|again| UdpSocket::from_std(again.into())) {
-            self.socket = again;
+            self.own.socket = again;
         }
     }
 
