@@ -12,6 +12,7 @@
 //! ```
 
 mod place;
+mod tables;
 
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
@@ -149,10 +150,8 @@ impl Source {
             let span = error.span().unwrap_or(0..0);
             let span = place::narrowed(&self.text, span, error.message());
             let message = match error.message() {
-                "duplicate key" => {
-                    format!("duplicate key `{}`; remove one", &self.text[span.clone()])
-                }
-                message => explain(message, self.key_before(span.start)),
+                "duplicate key" => tables::duplicate(&self.text, &span),
+                message => self.explain(message, &span),
             };
             self.error(&span, message)
         })
@@ -215,6 +214,18 @@ impl Source {
         }
     }
 
+    /// A message of serde about `span` in the words of this program.
+    fn explain(&self, message: &str, span: &Range<usize>) -> String {
+        let Some((name, known)) = unknown("unknown field `", message) else {
+            return explain(message, self.key_before(span.start));
+        };
+        let said = nearest(name, &known).unwrap_or_else(|| {
+            let misplaced = tables::misplaced(&self.text, span.start);
+            format!("{}{misplaced}", all(&known))
+        });
+        format!("unknown key `{name}`; {said}")
+    }
+
     /// The key whose value starts at `offset`, if both stand on one line.
     fn key_before(&self, offset: usize) -> Option<&str> {
         let before = self.text.get(..offset)?;
@@ -228,12 +239,10 @@ impl Source {
 
 /// A message of serde in the words of this program; `key` is the one whose value is at fault.
 fn explain(message: &str, key: Option<&str>) -> String {
-    if let Some((name, known)) = unknown("unknown field `", message) {
-        return format!("unknown key `{name}`; {}", suggestion(name, &known));
-    }
     if let Some((name, known)) = unknown("unknown variant `", message) {
         let key = key.map(|key| format!(" for `{key}`")).unwrap_or_default();
-        return format!("unknown value `{name}`{key}; {}", suggestion(name, &known));
+        let said = nearest(name, &known).unwrap_or_else(|| all(&known));
+        return format!("unknown value `{name}`{key}; {said}");
     }
     if let Some(rest) = message.strip_prefix("missing field ") {
         return format!("missing key {rest}");
@@ -275,17 +284,21 @@ fn unknown<'a>(prefix: &str, message: &'a str) -> Option<(&'a str, Vec<&'a str>)
     Some((name, rest.split('`').skip(1).step_by(2).collect()))
 }
 
-/// The nearest of the `known` names, or all of them when none is near.
-fn suggestion(name: &str, known: &[&str]) -> String {
+/// Words that suggest the nearest of the `known` names; `None` if none is near.
+fn nearest(name: &str, known: &[&str]) -> Option<String> {
     /// Below this Jaro-Winkler similarity a suggestion confuses more than it helps.
     const NEAR: f64 = 0.8;
-    let nearest = known
+    let (score, candidate) = known
         .iter()
         .map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate))
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    match nearest {
-        Some((score, candidate)) if score >= NEAR => format!("did you mean `{candidate}`?"),
-        Some(_) => format!("known here: `{}`", known.join("`, `")),
-        None => "no key is known here".to_owned(),
+        .max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (score >= NEAR).then(|| format!("did you mean `{candidate}`?"))
+}
+
+/// Words that list all `known` names.
+fn all(known: &[&str]) -> String {
+    match known {
+        [] => "no key is known here".to_owned(),
+        known => format!("known here: `{}`", known.join("`, `")),
     }
 }

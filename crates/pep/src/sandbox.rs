@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use crate::config::PepConfig;
 use crate::config::{ClientConfig, OriginConfig, Placed, PlainClient, PlainServer, ServerConfig};
 use crate::process::{Diagnosis, RunError};
+use crate::state::directory;
 use crate::status::SandboxStatus;
 
 /// Once for each process, as what it describes.
@@ -182,10 +183,10 @@ impl<'a> Needs<'a> {
         let mut paths = Vec::new();
         for file in &self.read {
             // Editors rename a new file into place, so the rule is its directory's.
-            paths.push((directory(file), Access::Read));
+            paths.push((directory(file).to_owned(), Access::Read));
             // The file itself may be elsewhere, if this is a link.
             if let Ok(target) = fs::canonicalize(file) {
-                paths.push((directory(&target), Access::Read));
+                paths.push((directory(&target).to_owned(), Access::Read));
             }
         }
         for written in [self.state_dir, self.qlog].into_iter().flatten() {
@@ -194,7 +195,7 @@ impl<'a> Needs<'a> {
             paths.push((written.to_owned(), Access::Write));
         }
         if let Some(socket) = self.status_socket {
-            paths.push((directory(socket), Access::Sockets));
+            paths.push((directory(socket).to_owned(), Access::Sockets));
         }
         for run in crate::status::run_directories() {
             paths.push((run, Access::Write));
@@ -205,13 +206,4 @@ impl<'a> Needs<'a> {
 
 fn path(placed: Option<&Placed<PathBuf>>) -> Option<&Path> {
     placed.map(|placed| placed.as_path())
-}
-
-/// The directory that holds `file`.
-#[cfg(target_os = "linux")]
-fn directory(file: &Path) -> PathBuf {
-    match file.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => ".".into(),
-    }
 }

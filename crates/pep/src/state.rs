@@ -26,13 +26,18 @@ pub(crate) fn read(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Directory that holds `file`; of a bare name the current one.
+pub(crate) fn directory(file: &Path) -> &Path {
+    match file.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    }
+}
+
 /// Writes aside, syncs and renames, so that a power cut leaves the old file or the new. Makes the directory. Blocks as long
 /// as the disk does.
 pub(crate) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let directory = match file.parent() {
-        Some(directory) if !directory.as_os_str().is_empty() => directory,
-        _ => Path::new("."),
-    };
+    let directory = directory(file);
     fs::create_dir_all(directory)?;
     let aside = file.with_extension("new");
     let mut options = OpenOptions::new();

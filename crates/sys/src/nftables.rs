@@ -31,6 +31,9 @@ const ANY: u8 = 0;
 /// Sets whose elements come and go by themselves, or never change: those with time limits, dynamic and anonymous ones.
 const CHANGING_SETS: u32 = 0x01 | 0x10 | 0x20;
 
+/// `NF_INET_LOCAL_IN`.
+pub const INPUT: u32 = 1;
+
 /// `NF_INET_FORWARD`.
 pub const FORWARD: u32 = 2;
 

@@ -145,12 +145,7 @@ pub(crate) fn list(options: &Listed) -> Result<(), Failure> {
     }
     let rows: Vec<_> = rows
         .map(|(client, key)| {
-            let state = key.unwrap_or_else(|| {
-                format!(
-                    "has not joined; code until {}",
-                    expires(client).unwrap_or_default()
-                )
-            });
+            let state = key.unwrap_or_else(|| not_joined(client));
             format!("{:24} {state}", client.name)
         })
         .collect();
@@ -158,6 +153,24 @@ pub(crate) fn list(options: &Listed) -> Result<(), Failure> {
         true => super::super::print("no clients; `bentpipe server add NAME` adds one"),
         false => super::super::print(&rows.join("\n")),
     }
+}
+
+/// Words about a client that has not joined yet.
+fn not_joined(client: &Client) -> String {
+    let until = expires(client).unwrap_or_default();
+    match client.key {
+        ClientKey::Enrolment { expires, .. } if is_over(expires) => format!(
+            "has not joined; its code has expired at {until}: `bentpipe server remove {0}`, then `server add {0}`",
+            client.name
+        ),
+        _ => format!("has not joined; code until {until}"),
+    }
+}
+
+/// True if this second since 1970 has passed.
+fn is_over(second: u64) -> bool {
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
+    now.is_ok_and(|now| now.as_secs() >= second)
 }
 
 fn expires(client: &Client) -> Option<String> {

@@ -62,16 +62,16 @@ fn text(public: &ServerAddress) -> String {
         "# The server's configuration; share/doc/bentpipe/docs/configuration.md has every key. `bentpipe check FILE` looks for faults.\n\
          private_key_file = \"{KEY}\"\n\
          \n\
-         # Figures for Prometheus: `[metrics]` with `listen = \"127.0.0.1:9464\"`. A live page for people: `[page]` with\n\
-         # `listen = \"127.0.0.1:8404\"`.\n\
-         \n\
          # UDP port, on all addresses of this machine.\n\
          listen = \":{}\"\n\
          \n\
          # Where clients reach it, for the codes that `bentpipe server add NAME` prints. It puts each client at the end of\n\
          # this file. Loopback, private and other special destinations are denied unless a client's `allow` names them, as\n\
          # in: allow = [\"10.30.0.0/24\"]\n\
-         public_address = \"{public}\"\n",
+         public_address = \"{public}\"\n\
+         \n\
+         # Tables follow below. Figures for Prometheus: `[metrics]` with `listen = \"127.0.0.1:9464\"`. A live page for people:\n\
+         # `[page]` with `listen = \"127.0.0.1:8404\"`.\n",
         port(public)
     )
 }

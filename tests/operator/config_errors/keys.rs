@@ -83,6 +83,15 @@ fn a_key_of_another_user_is_refused() {
         let file = home.path(&format!("{role}.toml"));
         let checked = run(Command::new(BENTPIPE).arg("check").arg(file));
         assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+        // As well by its bare name.
+        let mut bare = Command::new(BENTPIPE);
+        bare.args(["check", &format!("{role}.toml")]);
+        let checked = run(bare.current_dir(home.directory.path()));
+        assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+        // The daemon could not read a key that root has taken from it.
+        chown(home.path(&key), Some(65_532), None).expect("we are root");
+        let words = [&key, "belongs to user 65532", "chown 65533"];
+        run(&mut home.daemon(role)).must_say(3, &format!("{role}.toml:1: "), &words);
     }
 }
 

@@ -80,7 +80,9 @@ pub(super) fn checked(
 
 fn token(path: &std::path::Path) -> Result<PageToken, String> {
     let name = path.display();
-    let make = format!("make one with `(umask 077; openssl rand -hex 16 > {name})`");
+    let make = format!(
+        "make one as the daemon's user: `runuser -u bentpipe -- sh -c 'umask 077; openssl rand -hex 16 > {name}'`"
+    );
     let text = keys::secret(path, "token file", &make)?;
     let token = text.trim();
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');

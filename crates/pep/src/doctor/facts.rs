@@ -72,6 +72,8 @@ pub(super) struct NetworkFacts {
     pub(super) firewalls: Trial<Vec<&'static str>>,
     /// Chains of others that drop what is forwarded, with whether they let our device's packets pass.
     pub(super) forward_chains: Trial<Vec<(BaseChain, bool)>>,
+    /// Chains of others that drop what comes in, with whether they accept what a client has marked.
+    pub(super) input_chains: Trial<Vec<(BaseChain, bool)>>,
     /// The tables of iptables-legacy have rules, which nftables does not show.
     pub(super) legacy_tables: bool,
     /// Name servers of `/etc/resolv.conf`, or why it cannot be read.

@@ -44,7 +44,7 @@ const FAULTS: &[(&str, &str)] = &[
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\nother = \"dorp\"\n", "x.toml:7: unknown value `dorp` for `other`; did you mean `drop`?"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\nbypass = [\"nas\"]\n", "x.toml:7: `bypass`: bad prefix `nas`; expected an address or prefix, such as \"10.30.0.0/24\" or \"fd00:30::1\""),
     ("T\n[http]\n", "x.toml:5: missing key `listen`"),
-    ("T\nhttp = 1\n", "x.toml:5: unknown key `http`; known here: `address`, `public_key`, `tls`, `tls_name`, `wire`, `enrolment_key_file`"),
+    ("T\nhttp = 1\n", "x.toml:5: unknown key `http`; known here: `address`, `public_key`, `tls`, `tls_name`, `wire`, `enrolment_key_file`; it stands in `[server]`, which begins at line 2, and keys of the whole file stand above line 2"),
     ("T\n[http]\nlisten = \"localhost:8080\"\n", "x.toml:6: `listen`: bad address `localhost:8080`; expected an address with port, such as \"10.20.0.1:4433\" or \"[fd00::1]:4433\""),
     ("T\n[intercept]\nlocal = \"yes\"\n", "x.toml:6: `local`: invalid type: string \"yes\", expected true or false"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"\n", "x.toml:6: `interfaces`: unclosed array, expected `]`"),
@@ -92,7 +92,7 @@ const FAULTS: &[(&str, &str)] = &[
     ("private_key_file = \"good.key\"\nserver = []\n", "x.toml:2: `server`: the list is empty; at least one entry is needed"),
     ("private_key_file = \"good.key\"\n[server]\nadress = \"10.0.0.1:1\"\n", "x.toml:3: unknown key `adress`; did you mean `address`?"),
     ("private_key_file = \"good.key\"\nserver = \"10.0.0.1:1\"\n", "x.toml:2: `server`: invalid type: string \"10.0.0.1:1\", expected a table"),
-    ("S [web]\nahead = true\n", "x.toml:4: unknown key `ahead`; known here: `prefetch`, `tls`, `hub`, `roots`"),
+    ("S [web]\nahead = true\n", "x.toml:4: unknown key `ahead`; known here: `prefetch`, `tls`, `hub`, `roots`; it stands in `[web]`, which begins at line 3, and keys of the whole file stand above line 3"),
     ("S [web]\nprefetch = 1\n", "x.toml:4: `prefetch`: invalid type: integer `1`, expected true or false"),
     ("S [web]\ntls = \"trusted\"\n", "x.toml:3: `tls = \"trusted\"` of `[web]` needs `prefetch = true`: objects of these pages are fetched ahead"),
     ("S [web]\nroots = \"a.pem\"\n", "x.toml:4: `roots` of `[web]` needs `tls = \"trusted\"` or `hub = true`"),
@@ -118,7 +118,7 @@ const FAULTS: &[(&str, &str)] = &[
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\n[[les.pep]]\nname = \"\"\naddress = \"10.1.0.1:4502\"\npublic_key = \"KEY2\"\n", "x.toml:9: `name` of `[[les.pep]]` is empty or holds control characters; choose a printable one"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\n[[les.pep]]\nname = \"a\"\naddress = \"10.1.0.1\"\npublic_key = \"KEY2\"\n", "x.toml:11: `address`: bad address `10.1.0.1`; expected IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\""),
     ("S [les]\npeps = [\"KEY2\", \"KEY2\"]\n", "x.toml:4: `peps` of `[les]` names AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE= twice; remove one"),
-    ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:1\"\naddress = \"10.0.0.1:1\"\n", "x.toml:4: duplicate key `address`; remove one"),
+    ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:1\"\naddress = \"10.0.0.1:1\"\n", "x.toml:4: duplicate key `address` in `[server]`, which begins at line 2; remove one, or move it above line 2 if it is the whole file's"),
 ];
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use bentpipe_sys::command::run;
-use bentpipe_sys::nftables::{self, BaseChain, FORWARD};
+use bentpipe_sys::nftables::{self, BaseChain, FORWARD, INPUT};
 use bentpipe_sys::reach::{Reach, RouteQuery};
 use bentpipe_sys::{device, link};
 
@@ -47,7 +47,15 @@ pub(super) fn collect(net_admin: bool) -> NetworkFacts {
             .filter_map(|link| Some((link.name, link.tunnel?)))
             .collect(),
         firewalls: tried(net_admin, traces),
-        forward_chains: forward_chains(net_admin),
+        forward_chains: chains(net_admin, FORWARD, |chain| {
+            let arguments = ["list", "chain", chain.family, &chain.table, &chain.name];
+            run("nft", &arguments).map(|listing| lets_pass(&listing))
+        }),
+        // Rules about marks may stand in chains that are jumped to.
+        input_chains: chains(net_admin, INPUT, |chain| {
+            let arguments = ["list", "table", chain.family, &chain.table];
+            run("nft", &arguments).map(|listing| accepts_marked(&listing))
+        }),
         legacy_tables: !text("/proc/net/ip_tables_names").trim().is_empty(),
         resolvers: resolvers(),
         port_53: sockets::holders("udp", 53),
@@ -75,20 +83,29 @@ fn traces() -> std::io::Result<Vec<&'static str>> {
     Ok(found.map(|(_, name)| *name).collect())
 }
 
-fn forward_chains(net_admin: bool) -> Trial<Vec<(BaseChain, bool)>> {
+/// Chains of others at `hook` that drop what no rule decides on, and the answer of `passes` about each.
+fn chains(
+    net_admin: bool,
+    hook: u32,
+    passes: impl Fn(&BaseChain) -> std::io::Result<bool>,
+) -> Trial<Vec<(BaseChain, bool)>> {
     tried(net_admin, || {
         let mut chains = nftables::base_chains()?;
-        chains
-            .retain(|chain| chain.hook == FORWARD && chain.drops && !chain.table.starts_with(OURS));
+        chains.retain(|chain| chain.hook == hook && chain.drops && !chain.table.starts_with(OURS));
         let seen = |chain: BaseChain| {
-            let arguments = ["list", "chain", chain.family, &chain.table, &chain.name];
             // One that is gone by now lets everything pass.
-            let listing = run("nft", &arguments).unwrap_or_else(|_| "accept".into());
-            let passes = lets_pass(&listing);
+            let passes = passes(&chain).unwrap_or(true);
             (chain, passes)
         };
         Ok(chains.into_iter().map(seen).collect())
     })
+}
+
+/// True if a table accepts what bears the mark of intercepted traffic.
+fn accepts_marked(listing: &str) -> bool {
+    listing
+        .lines()
+        .any(|line| line.contains("0x10000000") && line.contains("accept"))
 }
 
 /// True if a chain accepts what comes out of our device and what goes into it.
@@ -112,6 +129,16 @@ fn resolvers() -> Result<Vec<IpAddr>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_accepts_what_is_marked() {
+        let rule = "  meta mark & 0xf0000000 == 0x10000000 counter packets 0 bytes 0 accept\n";
+        assert!(accepts_marked(rule));
+        assert!(
+            !accepts_marked("tcp dport 22 accept")
+                && !accepts_marked(&rule.replace("accept", "drop"))
+        );
+    }
 
     #[test]
     fn a_chain_lets_pass_what_it_accepts_both_ways() {

@@ -120,6 +120,12 @@ fn chains(network: &NetworkFacts, needs: &MachineNeeds) -> Vec<Finding> {
                 .map(|(chain, passes)| one(chain, *passes, needs)),
         ),
     }
+    if needs.client_table
+        && let Some(Ok(chains)) = &network.input_chains
+    {
+        let dropping = chains.iter().filter(|(_, passes)| !passes);
+        findings.extend(dropping.map(|(chain, _)| closed_to_marked(chain)));
+    }
     if network.legacy_tables {
         let mend = "if they drop what is forwarded: `iptables -I FORWARD -o bentpipe0 -j ACCEPT`, and the same with `-i`";
         let text = "iptables-legacy has tables, which cannot be seen here";
@@ -132,6 +138,23 @@ fn chains(network: &NetworkFacts, needs: &MachineNeeds) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Warning of a chain at which what a client has taken in ends, for that is delivered to this machine.
+fn closed_to_marked(chain: &BaseChain) -> Finding {
+    let BaseChain {
+        family,
+        table,
+        name,
+        ..
+    } = chain;
+    let text = format!(
+        "chain `{family} {table} {name}` drops what comes in, and with it TCP and names of the hosts"
+    );
+    let mend = format!(
+        "accept what the client has marked: `nft insert rule {family} {table} {name} meta mark and 0xf0000000 == 0x10000000 accept`, and where that firewall keeps its rules"
+    );
+    warn("firewall", text, Some(mend))
 }
 
 fn one(chain: &BaseChain, passes: bool, needs: &MachineNeeds) -> Finding {

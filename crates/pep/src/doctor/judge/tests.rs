@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bentpipe_sys::nftables::{BaseChain, FORWARD};
+use bentpipe_sys::nftables::{BaseChain, FORWARD, INPUT};
 use bentpipe_tunnel::engine::TrialOutcome;
 
 use super::*;
@@ -43,6 +43,7 @@ fn healthy() -> Facts {
             tunnels: Vec::new(),
             firewalls: Some(Ok(Vec::new())),
             forward_chains: Some(Ok(Vec::new())),
+            input_chains: Some(Ok(Vec::new())),
             legacy_tables: false,
             resolvers: Ok(vec!["192.0.2.53".parse().unwrap()]),
             port_53: Vec::new(),
@@ -359,6 +360,32 @@ fn routes_and_links() {
             .count(),
         2
     );
+}
+
+#[test]
+fn a_chain_that_drops_what_comes_in_is_a_fault_where_hosts_are_taken_in() {
+    let chain = BaseChain {
+        family: "inet",
+        table: "filter".into(),
+        name: "input".into(),
+        hook: INPUT,
+        drops: true,
+    };
+    for (passes, at_server, warns) in [
+        (false, false, true),
+        (true, false, false),
+        (false, true, false),
+    ] {
+        let mut facts = healthy();
+        facts.network.input_chains = Some(Ok(vec![(chain.clone(), passes)]));
+        if at_server {
+            facts.subjects = vec![subject(SideFacts::Server(server()))];
+        }
+        let found = judge(&facts);
+        let named =
+            |one: &Finding| one.level == Level::Warn && one.text.contains("inet filter input");
+        assert_eq!(found.iter().any(named), warns, "{found:?}");
+    }
 }
 
 #[test]
