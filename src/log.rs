@@ -16,6 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata};
 use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -44,7 +45,11 @@ pub(crate) fn start(level: LogLevel, format: Option<LogFormat>) -> Form {
         .with_writer(Lines(form))
         .with_target(false)
         .with_ansi(false);
-    let wanted = LevelFilter::from_level(Level::from(level));
+    let level = Level::from(level);
+    // Sockets of the lab's browsers complain of each datagram that is refused: that is a measurement, no fault.
+    let wanted =
+        filter_fn(move |event| *event.level() <= level && !event.target().starts_with("quinn_udp"));
+    let wanted = wanted.with_max_level_hint(LevelFilter::from_level(level));
     let log = tracing_subscriber::registry().with(Recent.with_filter(Recent::filter()));
     match form {
         Form::Text => log.with(lines.with_filter(wanted)).init(),

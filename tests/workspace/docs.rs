@@ -188,6 +188,7 @@ fn known_keys(directory: &Path, role: &str, table: &str) -> BTreeSet<String> {
     let fault = String::from_utf8_lossy(&output.stderr);
     let list = fault.split_once("known here: ");
     let (_, list) = list.unwrap_or_else(|| panic!("{role} {table}: {fault}"));
+    let (list, _) = list.split_once("; it stands").unwrap_or((list, ""));
     let keys = list.split('`').skip(1).step_by(2);
     keys.map(str::to_owned).collect()
 }
