@@ -51,7 +51,7 @@ const SETTINGS: Settings = Settings {
     tcp_alone: false,
     local: false,
     tls: false,
-    sle: false,
+    sle: None,
     les: None,
     ahead: None,
     between: Between::Nodes,
