@@ -73,12 +73,13 @@ const TOLD: &str = "a table of the configuration or of `status`, and what it is 
 const FIELD: &str = "the word of two fields, whose modules do not meet";
 
 /// Names that several types of a crate have, and why.
-const SHARED: [(&str, &str, &str); 22] = [
+const SHARED: [(&str, &str, &str); 23] = [
     ("pep", "Action", TOLD),
     ("pep", "Client", TOLD),
     ("pep", "Dns", TOLD),
     ("pep", "Filter", ELSEWHERE),
     ("pep", "FrontEnds", TOLD),
+    ("pep", "IntakeRules", ELSEWHERE),
     ("pep", "Metering", TOLD),
     ("pep", "Network", ELSEWHERE),
     ("pep", "Own", ELSEWHERE),

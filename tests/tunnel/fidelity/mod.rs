@@ -12,13 +12,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use bentpipe_emulator::topology::GATEWAY_SAT;
+use bentpipe_emulator::topology::{GATEWAY_SAT, TERMINAL_SAT, TERMINAL_SAT6};
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::{Place, Route};
 use bentpipe_testbed::site::{Carried, Site, SiteConfig, fast_geo, lossy_geo, near};
 
 use crate::BENTPIPE;
-use crate::session_life::wire_is;
+use crate::session_life::{all_are_sealed, wire_is};
 use cases::{BULK, Case, ENDS, LOSS, MANY, SILENCE, TRAPS};
 use hosts::SealedHosts;
 use wrong::Fault;
@@ -148,6 +148,27 @@ fn sealed_flows_pass_every_case() {
     })
     .expect("a site");
     judge(&all_cases(&site.routes()), &site.logs());
+}
+
+#[test]
+fn sealed_flows_that_are_taken_in_on_their_way_pass_every_case() {
+    if !privileged("fidelity of transparent sealed flows") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        scenario: fast_geo(),
+        server_tables: format!(
+            "[sle]\ninterfaces = [\"sat0\"]\nprefixes = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n\
+             sources = [\"{TERMINAL_SAT}\", \"{TERMINAL_SAT6}\"]\n"
+        ),
+        client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n[sle]\nmode = \"transparent\"\n"
+            .into(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    judge(&all_cases(&site.routes()), &site.logs());
+    // The thousand of both families alone.
+    all_are_sealed(&site, 2000).expect("sealed flows alone");
 }
 
 /// An operator's PEP between the two hosts splits their outer connections, and resets nothing of what is in them.

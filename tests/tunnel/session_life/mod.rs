@@ -14,6 +14,7 @@ mod sealed;
 mod silence;
 mod tls_restart;
 mod trace;
+mod transparent;
 mod wire;
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -32,6 +33,7 @@ use bentpipe_testbed::site::{Site, SiteConfig, geo};
 use bentpipe_testbed::start;
 use bentpipe_testbed::transfer::{Arrivals, Transfer, Way};
 
+pub(crate) use transparent::all_are_sealed;
 pub(crate) use wire::wire_is;
 
 use crate::BENTPIPE;

@@ -185,6 +185,7 @@ fn is_tunnel(packet: &LaxSlicedPacket<'_>, tunnel: Tunnel) -> bool {
         (Some(TransportSlice::Tcp(tcp)), Tunnel::Tcp(port)) => {
             [tcp.source_port(), tcp.destination_port()].contains(&port)
         }
+        (Some(TransportSlice::Tcp(_)), Tunnel::EveryTcp) => true,
         (None, Tunnel::Ipsec) => {
             let payload = packet.net.as_ref().and_then(LaxNetSlice::ip_payload_ref);
             payload.is_some_and(|payload| {

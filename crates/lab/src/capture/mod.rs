@@ -41,6 +41,9 @@ pub enum Tunnel {
     Udp(u16),
     /// TCP from or to this port.
     Tcp(u16),
+    /// TCP from and to anybody: that of SLE whose outer connections go to the flows' own destinations. That it is sealed shows by
+    /// what is in it.
+    EveryTcp,
     /// IKE, and ESP, alone (RFC 4303) or in UDP: ports 500 and 4500 (RFC 3948).
     Ipsec,
 }

@@ -15,8 +15,12 @@ use super::Repairs;
 use super::ahead::PagesAhead;
 use super::ends::{Between, End, HANDSHAKE};
 use super::les::Layers;
+use super::vpn::OuterEnd;
 use crate::workload::corpus;
-use bentpipe_emulator::topology::{Process, RESOLVER, RESOLVER6, Topology, WEB, WEB6, host, host6};
+use bentpipe_emulator::topology::{
+    GATEWAY_WAN, GATEWAY_WAN6, Process, RESOLVER, RESOLVER6, Topology, USER, USER6, WEB, WEB6,
+    host, host6,
+};
 
 /// The UDP port of the tunnel.
 pub const SERVER_PORT: u16 = 4433;
@@ -54,8 +58,8 @@ pub struct Settings {
     pub local: bool,
     /// True if the tunnel goes over TLS, and nothing by UDP.
     pub tls: bool,
-    /// True if TCP is sealed beside the tunnel, a connection for each.
-    pub sle: bool,
+    /// End of the connections in which TCP is sealed beside the tunnel, one for each, if it is.
+    pub sle: Option<OuterEnd>,
     /// Way in which TCP is sealed packet by packet beside the tunnel, if it is.
     pub les: Option<Layers>,
     /// Pages whose objects are fetched ahead, if some are.
@@ -94,14 +98,17 @@ impl Between {
         match self {
             Self::Nodes => "\"10.30.0.0/24\", \"fd00:30::/64\"".to_owned(),
             // These are the server's own, which are opened one by one.
-            Self::Hosts => {
-                let hosts = (0..corpus::HOSTS).flat_map(|i| [host(i).into(), host6(i).into()]);
-                let own: [IpAddr; 4] = [WEB.into(), WEB6.into(), RESOLVER.into(), RESOLVER6.into()];
-                let all: Vec<_> = hosts.chain(own).map(|one| format!("\"{one}\"")).collect();
-                all.join(", ")
-            }
+            Self::Hosts => one_by_one(),
         }
     }
+}
+
+/// Addresses of the web's node, as between the brackets of a list.
+fn one_by_one() -> String {
+    let hosts = (0..corpus::HOSTS).flat_map(|i| [host(i).into(), host6(i).into()]);
+    let own: [IpAddr; 4] = [WEB.into(), WEB6.into(), RESOLVER.into(), RESOLVER6.into()];
+    let all: Vec<_> = hosts.chain(own).map(|one| format!("\"{one}\"")).collect();
+    all.join(", ")
 }
 
 /// A key of `[link]` that is a number, for both directions.
@@ -273,11 +280,19 @@ impl Settings {
     /// Tables about sealed flows, of the server's file and the client's.
     fn sle_tables(&self, address: Ipv4Addr) -> (String, &'static str) {
         match self.sle {
-            true => (
+            Some(OuterEnd::Server) => (
                 format!("\n[sle]\nlisten = \"{address}:{SLE_PORT}\"\n"),
                 "[sle]\n\n",
             ),
-            false => Default::default(),
+            // An operator's PEP connects in the gateway's name.
+            Some(OuterEnd::Destination) => (
+                format!(
+                    "\n[sle]\ninterfaces = [\"eth0\"]\nprefixes = [{}]\nsources = [\"{USER}\", \"{USER6}\", \"{GATEWAY_WAN}\", \"{GATEWAY_WAN6}\"]\n",
+                    one_by_one()
+                ),
+                "[sle]\nmode = \"transparent\"\n\n",
+            ),
+            None => Default::default(),
         }
     }
 

@@ -270,7 +270,7 @@ impl Contender {
         match &self.carrier {
             Carrier::Split(_) | Carrier::Accelerator | Carrier::Segments => past(),
             Carrier::Program(program) if program.intercepts() => past(),
-            Carrier::BentpipeSle | Carrier::Hosts(Vpn::Sle | Vpn::Les(_), _) => Err(
+            Carrier::BentpipeSle | Carrier::Hosts(Vpn::Sle(_) | Vpn::Les(_), _) => Err(
                 "it seals TCP; UDP goes through the tunnel beside, as that of `bentpipe`".into(),
             ),
             _ => Ok(()),
@@ -328,7 +328,7 @@ impl Contender {
                 ..settings("satellite")
             }),
             Carrier::BentpipeSle => Some(Settings {
-                sle: true,
+                sle: Some(vpn::OuterEnd::Server),
                 ..settings("satellite")
             }),
             Carrier::BentpipePages(pages) => Some(Settings {

@@ -12,7 +12,7 @@ use super::les::{Layers, LesFlow};
 use super::openvpn::OpenVpnProtocol;
 use super::program::{KnownProgram, Named, Program};
 use super::split::Place;
-use super::vpn::{Pep, Vpn};
+use super::vpn::{OuterEnd, Pep, Vpn};
 use super::{Carrier, Contender, Programs, Tuned, Tuning};
 use bentpipe_emulator::topology::Congestion;
 
@@ -68,7 +68,8 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
     }
     let les = |flow| Vpn::Les(Layers { flow, peps: false });
     let own = [
-        ("sle", Vpn::Sle),
+        ("sle", Vpn::Sle(OuterEnd::Server)),
+        ("sle-transparent", Vpn::Sle(OuterEnd::Destination)),
         ("les", les(LesFlow::Short)),
         ("les-paper", les(LesFlow::Paper)),
     ];
@@ -324,6 +325,13 @@ mod tests {
             let name = format!("sle@hosts+{pep}");
             assert_eq!(sle(&name), (tunnel, beside, own, beside));
         }
+        let name = "sle-transparent@hosts";
+        let (every, split) = (Tunnel::EveryTcp, Tunnel::Tcp(4433));
+        assert_eq!(sle(name), (every, beside, every, beside));
+        assert_eq!(
+            sle(&format!("{name}+split")),
+            (split, beside, every, beside)
+        );
         // An operator's PEP has no TCP to split in packets of LES.
         let les = parsed("les-paper@hosts+accelerator").unwrap();
         assert_eq!(
@@ -356,6 +364,7 @@ mod tests {
             "ipsec-best@hosts",
             "sle",
             "sle-best@hosts",
+            "sle-transparent",
         ] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }

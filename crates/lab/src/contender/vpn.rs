@@ -18,9 +18,18 @@ pub(super) enum Vpn {
     Openvpn(OpenVpnProtocol),
     Ipsec,
     /// bentpipe with `[sle]`: not a VPN, but it runs between hosts as VPNs do.
-    Sle,
+    Sle(OuterEnd),
     /// bentpipe with `[les]`: packets of TCP in two zones, which run between hosts as those of VPNs do.
     Les(Layers),
+}
+
+/// End of SLE's outer connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OuterEnd {
+    /// Port of the server.
+    Server,
+    /// Destination of each flow, on whose way the server takes them in.
+    Destination,
 }
 
 /// An operator's PEP between terminal and gateway, under a VPN of the hosts.
@@ -36,7 +45,7 @@ pub(super) enum Pep {
 impl Vpn {
     /// True if its packets are carried in TCP, which a PEP splits.
     pub(super) fn is_tcp(self) -> bool {
-        matches!(self, Self::Openvpn(OpenVpnProtocol::Tcp) | Self::Sle)
+        matches!(self, Self::Openvpn(OpenVpnProtocol::Tcp) | Self::Sle(_))
     }
 
     pub(super) fn tunnel(self) -> Tunnel {
@@ -44,14 +53,15 @@ impl Vpn {
             Self::WireGuard => Tunnel::Udp(wireguard::PORT),
             Self::Openvpn(protocol) => protocol.tunnel(),
             Self::Ipsec => Tunnel::Ipsec,
-            Self::Sle => Tunnel::Tcp(SLE_PORT),
+            Self::Sle(OuterEnd::Server) => Tunnel::Tcp(SLE_PORT),
+            Self::Sle(OuterEnd::Destination) => Tunnel::EveryTcp,
             Self::Les(_) => Tunnel::Udp(LES_PORT),
         }
     }
 
     /// True of bentpipe's own roads for TCP beside its tunnel; all else goes through the tunnel.
     pub(super) fn is_bentpipe(self) -> bool {
-        matches!(self, Self::Sle | Self::Les(_))
+        matches!(self, Self::Sle(_) | Self::Les(_))
     }
 
     /// Tunnel of its own beside [`Self::tunnel`], without the content of TCP.
@@ -64,7 +74,7 @@ impl Vpn {
             Self::WireGuard => &available.wireguard,
             Self::Openvpn(_) => return available.openvpn.clone(),
             Self::Ipsec => &available.ipsec,
-            Self::Sle | Self::Les(_) => return first_line(&available.bentpipe, &["--version"]),
+            Self::Sle(_) | Self::Les(_) => return first_line(&available.bentpipe, &["--version"]),
         };
         build
             .as_ref()
@@ -84,24 +94,34 @@ impl Vpn {
             Self::WireGuard => wireguard::start(&available.wireguard, tuning, topology, between),
             Self::Openvpn(protocol) => openvpn::start(protocol, tuning, topology, between),
             Self::Ipsec => ipsec::start(&available.ipsec, tuning, topology, between),
-            Self::Sle => start_bentpipe(available, topology, between, None),
-            Self::Les(layers) => start_bentpipe(available, topology, between, Some(layers)),
+            Self::Sle(end) => {
+                let settings = Settings {
+                    sle: Some(end),
+                    ..Settings::default()
+                };
+                start_bentpipe(available, topology, between, settings)
+            }
+            Self::Les(layers) => {
+                let settings = Settings {
+                    les: Some(layers),
+                    ..Settings::default()
+                };
+                start_bentpipe(available, topology, between, settings)
+            }
         }
     }
 }
 
-/// Starts bentpipe with LES as `les` says, or with SLE.
+/// Starts bentpipe with SLE or LES as `settings` say.
 fn start_bentpipe(
     available: &Available,
     topology: &Topology,
     between: Between,
-    les: Option<Layers>,
+    settings: Settings,
 ) -> Result<Vec<Process>> {
     let settings = Settings {
-        sle: les.is_none(),
-        les,
         between,
-        ..Settings::default()
+        ..settings
     };
     Daemons::start(&available.bentpipe, topology, &settings).map(Daemons::into_processes)
 }

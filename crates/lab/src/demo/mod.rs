@@ -52,7 +52,7 @@ const SETTINGS: Settings = Settings {
     http3: false,
     local: false,
     tls: false,
-    sle: false,
+    sle: None,
     les: None,
     ahead: None,
     between: Between::Nodes,

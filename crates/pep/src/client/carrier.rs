@@ -194,7 +194,7 @@ async fn open_sealed(
         return open_in_tunnel(session, destination, source, said).await;
     }
     session.tunnel().await?;
-    let Some(outer) = sle.connect().await else {
+    let Some(outer) = sle.connect(destination).await else {
         return open_in_tunnel(session, destination, source, said).await;
     };
     let words = Words::of(said, session).await?;

@@ -66,7 +66,7 @@ pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
 pub(crate) use rule::{TCP, UDP};
 pub(crate) use server::NAT64_LENGTHS;
 pub use server::{
-    Client, ClientKey, Dialling, LesListening, Listening, Nat64, Packets, ServerConfig,
+    Client, ClientKey, Dialling, LesListening, Listening, Nat64, Packets, ServerConfig, SleIntake,
     SleListening, TlsListening,
 };
 pub use sle::ClientSle;

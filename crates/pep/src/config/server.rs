@@ -38,7 +38,7 @@ pub use les::LesListening;
 pub use listening::{Listening, TlsListening};
 pub(super) use listening::{listen, one_of_each};
 pub use packets::Packets;
-pub use sle::SleListening;
+pub use sle::{SleIntake, SleListening};
 
 /// Configuration of `bentpipe server`.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ pub struct ServerConfig {
     pub monitoring: Monitoring,
     /// Responder that clients measure their link with.
     pub responder: Option<Responder>,
-    /// Addresses for flows that are sealed beside the tunnels, if it takes some.
+    /// Places for flows that are sealed beside the tunnels, if it takes some.
     pub sle: Option<SleListening>,
     /// Pages that it fetches ahead.
     pub web: ServerWeb,
@@ -145,7 +145,11 @@ impl ServerConfig {
     pub fn needing_restart(&self, fresh: &Self) -> Vec<&'static str> {
         let listens = |page: &Option<Page>| page.as_ref().map(|page| *page.listen);
         let opens = |page: &Option<Page>| page.as_ref().and_then(|page| page.token.clone());
-        let seals = |config: &Self| config.sle.as_ref().map(|sle| sle.addresses.to_vec());
+        let seals = |config: &Self| config.sle.as_ref().map(|sle| sle.listens().to_vec());
+        let takes = |config: &Self| {
+            let intake = config.sle.as_ref().and_then(|sle| sle.intake.as_ref());
+            intake.map(|intake| (**intake).clone())
+        };
         let layers = |config: &Self| config.les().map(|les| les.addresses.to_vec());
         let told_tls = |config: &Self| {
             let tls = config.listening.tls.as_ref();
@@ -205,6 +209,7 @@ impl ServerConfig {
             ),
             ("responder", self.asks_otherwise(fresh)),
             ("sle.listen", seals(self) != seals(fresh)),
+            ("sle.prefixes", takes(self) != takes(fresh)),
             ("les.listen", layers(self) != layers(fresh)),
             ("web", self.web.differs(&fresh.web)),
             ("sandbox", self.sandbox != fresh.sandbox),
@@ -264,7 +269,7 @@ struct QuicServerFile {
     metrics: Option<MetricsTable>,
     page: Option<page::PageTable>,
     responder: Option<responder::Table>,
-    sle: Option<sle::SleTable>,
+    sle: Option<Spanned<sle::SleTable>>,
     les: Option<Spanned<les::LesTable>>,
     web: Option<Spanned<ServerWebTable>>,
     #[serde(default = "value::yes")]

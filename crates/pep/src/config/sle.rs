@@ -14,8 +14,8 @@ use super::value;
 #[serde(deny_unknown_fields)]
 pub struct ClientSle {
     /// Way in which outer connections are addressed.
-    #[serde(default, rename = "mode")]
-    _mode: Mode,
+    #[serde(default)]
+    mode: Mode,
     /// Destinations whose flows are sealed; `None`: all.
     #[serde(default, deserialize_with = "some_destinations")]
     destinations: Option<Vec<Destinations>>,
@@ -28,9 +28,17 @@ enum Mode {
     /// To the server's port; the flow's destination is sealed.
     #[default]
     Addressed,
+    /// To the flow's own destination, where the server says that it takes them in on the way.
+    Transparent,
 }
 
 impl ClientSle {
+    /// True if outer connections go to the flows' own destinations, where they can.
+    #[must_use]
+    pub fn is_transparent(&self) -> bool {
+        self.mode == Mode::Transparent
+    }
+
     /// True if a flow to `destination` is to be sealed. A name is, where all destinations are.
     #[must_use]
     pub fn takes(&self, destination: &Destination) -> bool {

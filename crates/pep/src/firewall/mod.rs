@@ -27,6 +27,8 @@ pub(crate) const CLIENT_TABLE: &str = "bentpipe_client";
 pub(crate) const GUARD_TABLE: &str = "bentpipe_guard";
 /// Name of the server's table.
 pub(crate) const SERVER_TABLE: &str = "bentpipe_server";
+/// Name of the table of a server that takes in outer connections on their way.
+pub(crate) const SLE_TABLE: &str = "bentpipe_sle";
 /// Name of a PEP's table.
 pub(crate) const PEP_TABLE: &str = "bentpipe_pep";
 /// Name of tables that are tried: none of ours in force is touched, not even by a trial.

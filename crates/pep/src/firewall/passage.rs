@@ -13,7 +13,7 @@ use bentpipe_sys::device::NAME;
 use bentpipe_sys::nft;
 use bentpipe_sys::nftables::{self, BaseChain, FORWARD};
 
-use super::{CLIENT_TABLE, GUARD_TABLE, PEP_TABLE, SERVER_TABLE};
+use super::{CLIENT_TABLE, GUARD_TABLE, PEP_TABLE, SERVER_TABLE, SLE_TABLE};
 
 /// Comment by which the rules are known.
 const COMMENT: &str = "bentpipe lets its device's packets pass";
@@ -114,8 +114,14 @@ pub(crate) fn close_passages() -> io::Result<()> {
 fn of_others() -> io::Result<Vec<BaseChain>> {
     let mut chains = nftables::base_chains()?;
     chains.retain(|chain| {
-        let ours =
-            [CLIENT_TABLE, GUARD_TABLE, PEP_TABLE, SERVER_TABLE].contains(&chain.table.as_str());
+        let ours = [
+            CLIENT_TABLE,
+            GUARD_TABLE,
+            PEP_TABLE,
+            SERVER_TABLE,
+            SLE_TABLE,
+        ]
+        .contains(&chain.table.as_str());
         chain.hook == FORWARD && !ours
     });
     Ok(chains)

@@ -104,7 +104,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let runtime = process::runtime()?;
     let memory = process::total_memory(config.total_memory);
     let sealed = config.sle.as_ref();
-    let sealed = sealed.map(|sle| SealedTunnels::new(sle.port(), memory));
+    let sealed = sealed.map(|sle| SealedTunnels::new(sle, memory));
     let layered = config
         .les()
         .map(|les| Arc::new(LayeredTunnels::new(&les.peps)));
@@ -114,7 +114,10 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         let tls = config.listening.tls.as_ref();
         let door = tls.map(|tls| TlsDoor::open(tls, sockets.len()));
         let sle = config.sle.as_ref().zip(sealed.as_ref());
-        let sle = sle.map(|(sle, tunnels)| SleDoor::open(sle, tunnels, sockets.len()));
+        let sle = sle.map(|(sle, tunnels)| {
+            let own = own_ports(&config.listening, sle);
+            SleDoor::open(sle, &own, tunnels, sockets.len())
+        });
         let les = config.les().zip(layered.as_ref());
         let les = les.map(|(les, tunnels)| LesDoor::open(les, tunnels, sockets.len()));
         (
@@ -159,12 +162,27 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         if let Some(door) = &les {
             door.serve();
         }
-        pool.supervise(config, orders, &clients, &paths, &network, door.as_deref())
+        let doors = (door.as_deref(), sle.as_deref());
+        pool.supervise(config, orders, &clients, &paths, &network, doors)
             .await
     };
     let result = LocalSet::new().block_on(&runtime, supervision);
     paths.write();
     result
+}
+
+/// TCP ports of this machine at which the server itself is reached.
+fn own_ports(listening: &Listening, sle: &config::SleListening) -> Vec<u16> {
+    let tls = listening.tls.as_ref();
+    let tls = tls.map_or(&[][..], |tls| tls.addresses.as_slice());
+    let mut ports: Vec<_> = tls
+        .iter()
+        .chain(sle.listens())
+        .map(SocketAddr::port)
+        .collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports
 }
 
 /// Source of the operator's orders; taken before anything that takes time.

@@ -17,7 +17,7 @@ use super::command::Command;
 use super::families::{self, DefaultRoutes, Reached};
 use super::les::{LayeredTunnels, LesInbox};
 use super::packets::Network;
-use super::sle::{FreshFlow, SealedTunnels};
+use super::sle::{FreshFlow, IntakeRules, SealedTunnels, SleDoor};
 use super::tls::{Inboxes, TlsDoor};
 use super::worker::{Arrivals, Shared, Worker};
 use crate::config::{Client, ServerConfig};
@@ -167,7 +167,7 @@ impl Pool {
         clients: &Clients,
         paths: &PathMemory,
         network: &Network,
-        door: Option<&TlsDoor>,
+        (door, sle): (Option<&TlsDoor>, Option<&SleDoor>),
     ) -> Result<(), RunError> {
         let started = process::now();
         let Orders {
@@ -183,11 +183,16 @@ impl Pool {
         let (reports, pulses) = (self.reports.clone(), self.pulses.clone());
         let families = Cell::new(self.reached.now());
         let memory = self.shared.pool.clone();
-        let repairs = network.repairs();
+        let intake = sle.and_then(SleDoor::intake);
+        let repairs = [network.repairs(), intake.and_then(IntakeRules::repairs)];
         let shared = self.shared.clone();
         let snapshot = || StatusReport {
             all_tunnels_memory: Some(Memory::of(&memory)),
-            kernel: repairs.as_ref().map(|it| it.report()).unwrap_or_default(),
+            kernel: repairs
+                .iter()
+                .flatten()
+                .flat_map(|one| one.report())
+                .collect(),
             ..report(config, started, families.get(), &reports, &shared, door)
         };
         let listening = process::join(&config.listening.addresses);
@@ -348,7 +353,7 @@ fn report(
                 listen: config.listening.addresses.to_vec(),
                 listen_tls: tls.map(|tls| tls.addresses.to_vec()).unwrap_or_default(),
                 listen_les: les.map(|les| les.addresses.to_vec()).unwrap_or_default(),
-                listen_sle: sle.map(|sle| sle.addresses.to_vec()).unwrap_or_default(),
+                listen_sle: sle.map(|sle| sle.listens().to_vec()).unwrap_or_default(),
                 families: Some(families.into()),
                 sle: shared.sealed.as_ref().map(|it| Box::new(it.report())),
                 les: shared.layered.as_ref().map(|it| it.report(process::now())),

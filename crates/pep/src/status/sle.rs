@@ -40,6 +40,8 @@ pub struct SleRefused {
     pub replayed: u64,
     /// Connections whose first record cannot be opened, or is no request.
     pub record: u64,
+    /// Connections that were made to another destination than the one that they seal.
+    pub redirected: u64,
     /// Connections whose request did not come in time, or that ended before it.
     pub incomplete: u64,
     /// Too many were under way.
@@ -94,6 +96,7 @@ impl Display for SleRefused {
             (self.epoch, "of other epochs"),
             (self.replayed, "repeated"),
             (self.record, "that cannot be opened"),
+            (self.redirected, "redirected"),
             (self.incomplete, "incomplete"),
             (self.crowded, "for want of room"),
         ];

@@ -67,6 +67,10 @@ impl PacketKinds {
 const REPAIR_WINDOW: u64 = 24;
 const REPAIR: u64 = 25;
 const SLE: u64 = 32;
+const SLE_PREFIXES: u64 = 33;
+
+/// Most prefixes to which a server takes in outer connections.
+pub const MAX_SLE_PREFIXES: usize = 128;
 
 /// Address families in which a server can reach the world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -214,14 +218,7 @@ impl Hello {
             put_tlv(ACKS, &value, out);
         }
         put_controller(RETURN_CONTROLLER, self.return_controller.as_deref(), out);
-        if !self.routed.is_empty() {
-            let mut prefixes = Vec::new();
-            for prefix in self.routed.iter().take(MAX_ROUTED) {
-                put_ip(prefix.network(), &mut prefixes);
-                prefixes.push(prefix.prefix_len());
-            }
-            put_tlv(ROUTED, &prefixes, out);
-        }
+        put_prefixes(ROUTED, &self.routed, MAX_ROUTED, out);
         if self.carried != PacketKinds::All {
             put_tlv_varint(CARRIED, self.carried.number(), out);
         }
@@ -233,6 +230,9 @@ impl Hello {
         }
         if let Some(sle) = &self.sle {
             put_tlv(SLE, &sle.encode(), out);
+        }
+        if let Some(SleHello::Server { prefixes, .. }) = &self.sle {
+            put_prefixes(SLE_PREFIXES, prefixes, MAX_SLE_PREFIXES, out);
         }
     }
 
@@ -270,7 +270,7 @@ impl Hello {
             RATE => self.forward.rate = Some(BitRate::bits_per_second(reader.varint()?)),
             ACKS => self.acks = Some(Acks::read(&mut reader)?),
             RETURN_CONTROLLER => self.return_controller = Some(controller(value)?),
-            ROUTED => self.routed = routed(&mut reader)?,
+            ROUTED => self.routed = prefixes(&mut reader, MAX_ROUTED)?,
             CARRIED => {
                 self.carried = match reader.varint()? {
                     0 => PacketKinds::All,
@@ -283,6 +283,13 @@ impl Hello {
             SLE => {
                 self.sle = Some(SleHello::decode(value)?);
                 return Ok(());
+            }
+            SLE_PREFIXES => {
+                let read = prefixes(&mut reader, MAX_SLE_PREFIXES)?;
+                // Parameter 32 came before, if it is there.
+                if let Some(SleHello::Server { prefixes, .. }) = &mut self.sle {
+                    *prefixes = read;
+                }
             }
             _ => return Ok(()),
         }
@@ -377,10 +384,23 @@ fn is_controller(name: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
-fn routed(reader: &mut Reader<'_>) -> Result<Vec<IpNet>, DecodeError> {
+/// Writes the first `most` of `prefixes`, if there are some.
+fn put_prefixes(id: u64, prefixes: &[IpNet], most: usize, out: &mut Vec<u8>) {
+    if prefixes.is_empty() {
+        return;
+    }
+    let mut value = Vec::new();
+    for prefix in prefixes.iter().take(most) {
+        put_ip(prefix.network(), &mut value);
+        value.push(prefix.prefix_len());
+    }
+    put_tlv(id, &value, out);
+}
+
+fn prefixes(reader: &mut Reader<'_>, most: usize) -> Result<Vec<IpNet>, DecodeError> {
     let mut prefixes = Vec::new();
     while !reader.is_empty() {
-        if prefixes.len() == MAX_ROUTED {
+        if prefixes.len() == most {
             return Err(DecodeError::TooManyAddresses);
         }
         let [kind] = reader.array()?;

@@ -29,7 +29,7 @@ pub use control::{Control, ControlReader, MAX_FRAME};
 pub use enrol::{ENROL_KEY, EnrolCode};
 pub use hello::{
     Acks, Families, Forward, Hello, MAX_AGENT, MAX_ASSIGNED, MAX_CONTROLLER, MAX_ROUTED,
-    PacketKinds,
+    MAX_SLE_PREFIXES, PacketKinds,
 };
 pub use inbound::{Inbound, MAX_PUBLISHED, Publish, PublishCode};
 pub use les::{LesBody, LesKind};

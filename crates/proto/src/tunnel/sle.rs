@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use ipnet::IpNet;
 use zeroize::Zeroizing;
 
 use super::DecodeError;
@@ -50,8 +51,11 @@ pub enum SleHello {
     Server {
         /// Name of the tunnel, unique at the server.
         id: u32,
-        /// TCP port for outer connections; 0: they go to the flow's own destination.
+        /// TCP port for outer connections; 0: none.
         port: u16,
+        /// Prefixes to whose addresses outer connections may go, for the server takes them in on the way; at most 128. In a
+        /// parameter of their own.
+        prefixes: Vec<IpNet>,
     },
 }
 
@@ -63,7 +67,7 @@ impl SleHello {
         let mut value = Zeroizing::new(Vec::with_capacity(32));
         match self {
             Self::Random(random) => random.encode(&mut value),
-            Self::Server { id, port } => {
+            Self::Server { id, port, .. } => {
                 value.extend_from_slice(&id.to_be_bytes());
                 value.extend_from_slice(&port.to_be_bytes());
             }
@@ -78,6 +82,7 @@ impl SleHello {
             OF_SERVER => Self::Server {
                 id: u32::from_be_bytes(reader.array()?),
                 port: u16::from_be_bytes(reader.array()?),
+                prefixes: Vec::new(),
             },
             _ => Self::Random(EpochRandom::read(&mut reader)?),
         };

@@ -6,10 +6,11 @@ use std::time::Duration;
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::{
     AbortCode, Acks, CloseCode, Control, ControlReader, DecodeError, EpochRandom, Families, FlowId,
-    Forward, Hello, LesBody, LesKind, MAX_FRAME, MAX_OPEN, MAX_REPLY, Open, PacketKinds, Reply,
-    ReplyCode, SleHello, StreamKind, varint,
+    Forward, Hello, LesBody, LesKind, MAX_FRAME, MAX_OPEN, MAX_REPLY, MAX_SLE_PREFIXES, Open,
+    PacketKinds, Reply, ReplyCode, SleHello, StreamKind, varint,
 };
 use bentpipe_units::BitRate;
+use ipnet::IpNet;
 use zeroize::Zeroizing;
 
 fn opens() -> Vec<Open> {
@@ -89,6 +90,10 @@ fn frames() -> Vec<Control> {
             sle: Some(SleHello::Server {
                 id: 0x0102_0304,
                 port: 4434,
+                prefixes: (0..=u8::MAX)
+                    .take(MAX_SLE_PREFIXES)
+                    .map(|last| IpNet::from(IpAddr::from([192, 0, 2, last])))
+                    .collect(),
             }),
             ..Hello::default()
         }),

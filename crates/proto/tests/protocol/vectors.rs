@@ -314,10 +314,24 @@ fn sealed_flows() {
         sle: Some(SleHello::Server {
             id: 0x0a0b_0c0d,
             port: 4434,
+            prefixes: Vec::new(),
         }),
         ..Hello::default()
     };
+    let prefixes = ["192.0.2.0/24", "2001:db8::/48"].map(|prefix| prefix.parse().unwrap());
+    let taking_in = Hello {
+        sle: Some(SleHello::Server {
+            id: 0x0a0b_0c0d,
+            port: 0,
+            prefixes: prefixes.to_vec(),
+        }),
+        ..hello.clone()
+    };
     check_control("HELLO of a server with SLE", &Control::Hello(hello));
+    check_control(
+        "HELLO of a server that takes in outer connections",
+        &Control::Hello(taking_in),
+    );
     let random = std::array::from_fn(|i| 0x20 + u8::try_from(i).expect("below 32"));
     let next = |random| Control::SleEpoch { epoch: 5, random };
     let random = EpochRandom::new(Zeroizing::new(random));

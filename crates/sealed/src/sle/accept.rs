@@ -7,11 +7,13 @@
 //!
 //! Nothing is dialled for who repeats a connection, or makes up a preface.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::preface::PrefaceReader;
+use super::keys::ANSWER;
+use super::preface::{ASKS, PrefaceReader};
 use super::{Associations, Conn, Kind, Opener, Preface, PrefaceError, RecordError, Sealer};
 use crate::epoch::Absent;
 use crate::window::Stale;
@@ -72,6 +74,10 @@ pub struct Accepted {
 pub struct Acceptor {
     since: Instant,
     stage: Stage,
+    /// Place that the connection was made to, where prefaces may ask.
+    place: Option<SocketAddr>,
+    /// Answer that has not been taken.
+    answer: Option<[u8; ANSWER]>,
 }
 
 #[derive(Debug)]
@@ -93,13 +99,29 @@ enum Stage {
 }
 
 impl Acceptor {
-    /// Acceptor of a connection that has just been made.
+    /// Acceptor of a connection that has just been made. A preface that asks is refused.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self {
             since: now,
             stage: Stage::Preface(PrefaceReader::default()),
+            place: None,
+            answer: None,
         }
+    }
+
+    /// The acceptor of a connection that was made to `place`, where prefaces may ask.
+    #[must_use]
+    pub fn at(self, place: SocketAddr) -> Self {
+        Self {
+            place: Some(place),
+            ..self
+        }
+    }
+
+    /// Answer to the preface, once, to be said before all else.
+    pub fn take_answer(&mut self) -> Option<[u8; ANSWER]> {
+        self.answer.take()
     }
 
     /// Takes what it needs from `input`; what is left of it belongs to the connection that it
@@ -169,6 +191,10 @@ impl Acceptor {
         let keys = find(associations, preface.id).and_then(|own| own.keys(now, preface));
         self.stage = match keys {
             Ok(keys) => {
+                if preface.asks {
+                    let place = self.place.ok_or(PrefaceError::Flags(ASKS))?;
+                    self.answer = Some(keys.answer(place));
+                }
                 let (sealer, opener) = keys.server();
                 Stage::Sealed {
                     preface,

@@ -35,6 +35,15 @@ impl Offers {
 
     /// Keys for one more outer connection. A connection that came to nothing has used them, too.
     pub fn open(&mut self) -> Keys {
+        self.keys(false)
+    }
+
+    /// Keys for one more outer connection, whose preface asks for an answer.
+    pub fn ask(&mut self) -> Keys {
+        self.keys(true)
+    }
+
+    fn keys(&mut self, asks: bool) -> Keys {
         let id = self.id;
         let (epoch, next) = self.epochs.current();
         let (number, epoch_number) = (*next, epoch.number());
@@ -43,6 +52,7 @@ impl Offers {
             epoch: epoch_number,
             id,
             number,
+            asks,
         };
         Keys::derive(epoch, preface)
     }

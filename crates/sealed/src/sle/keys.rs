@@ -2,6 +2,7 @@
 //! for each key.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 
 use zeroize::Zeroizing;
 
@@ -12,9 +13,14 @@ use crate::epoch::{Epoch, expand};
 /// Bytes of a direction's part: key and initialisation vector.
 const DIRECTION: usize = KEY + IV;
 
+/// Length of a server's answer to a preface that asks, bytes.
+pub const ANSWER: usize = 16;
+
 /// Keys of both directions of one outer connection.
 pub struct Keys {
     preface: Preface,
+    /// Secret that all of the connection comes from.
+    secret: Zeroizing<[u8; 32]>,
     bytes: Zeroizing<[u8; 2 * DIRECTION]>,
 }
 
@@ -24,7 +30,26 @@ impl Keys {
         let secret = epoch.derive(b"bentpipe sle conn", &preface.encode());
         let mut bytes = Zeroizing::new([0; 2 * DIRECTION]);
         expand(&secret, &[b"bentpipe sle keys"], &mut *bytes);
-        Self { preface, bytes }
+        Self {
+            preface,
+            secret,
+            bytes,
+        }
+    }
+
+    /// Answer to the preface of a connection that was made to `place`: nobody else can make it, and it is another for
+    /// every place. Anybody may have it again by repeating the preface, so it is no record: it has no counter to spend.
+    #[must_use]
+    pub fn answer(&self, place: SocketAddr) -> [u8; ANSWER] {
+        let (address, mut answer) = (place.ip().to_canonical(), [0; ANSWER]);
+        let (kind, bytes): (u8, &[u8]) = match &address {
+            IpAddr::V4(address) => (4, &address.octets()),
+            IpAddr::V6(address) => (6, &address.octets()),
+        };
+        let port = place.port().to_be_bytes();
+        let info = [b"bentpipe sle here", &[kind][..], bytes, &port];
+        expand(&self.secret, &info, &mut answer);
+        answer
     }
 
     /// Preface that the keys belong to.
@@ -80,6 +105,7 @@ mod tests {
             epoch: epoch.number(),
             id,
             number,
+            asks: false,
         };
         Keys::derive(&epoch, number)
     }
@@ -99,7 +125,7 @@ mod tests {
         fn wiped<T: zeroize::ZeroizeOnDrop>(_: &T) {}
         let keys = keys(0, 1, 2);
         wiped(&keys.bytes);
-        let expected = "Keys(Preface { epoch: 0, id: 1, number: 2 }, …)";
+        let expected = "Keys(Preface { epoch: 0, id: 1, number: 2, asks: false }, …)";
         assert_eq!(format!("{keys:?}"), expected);
     }
 }

@@ -28,7 +28,7 @@ const WINDOW: u64 = 65_536;
 pub use accept::{Accepted, Acceptor, HELD, OPENING, Refusal};
 pub use association::{Admissions, Associations, Offers};
 pub use conn::{Action, Conn, Fault, MAX_HELD, Outcome, SILENCE, State};
-pub use keys::Keys;
+pub use keys::{ANSWER, Keys};
 pub use preface::{PREFACE, Preface, PrefaceError};
 pub use record::{
     Kind, MAX_BODY, MAX_RECORD, MAX_RECORDS, Opener, Record, RecordError, Sealer, Spent,

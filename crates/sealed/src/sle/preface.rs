@@ -10,6 +10,9 @@ pub const PREFACE: usize = 16;
 /// Version of SLE spoken here.
 const VERSION: u8 = 1;
 
+/// Flag of a preface whose sender waits for an answer.
+pub(super) const ASKS: u8 = 1;
+
 /// First bytes of an outer connection: which keys its records are under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preface {
@@ -19,6 +22,8 @@ pub struct Preface {
     pub id: u32,
     /// Number of the connection in its epoch, never used twice.
     pub number: u64,
+    /// The client waits for the server's answer before it says more.
+    pub asks: bool,
 }
 
 /// Fault in a preface: not SLE, or another version of it.
@@ -27,9 +32,9 @@ pub enum PrefaceError {
     /// The first byte is not the version spoken here.
     #[error("preface: version {0}, only {VERSION} is spoken here")]
     Version(u8),
-    /// The second byte is not 0.
-    #[error("preface: reserved byte {0:#04x} instead of 0")]
-    Reserved(u8),
+    /// The second byte has flags that mean nothing here.
+    #[error("preface: flags {0:#04x} mean nothing here")]
+    Flags(u8),
 }
 
 impl Preface {
@@ -37,7 +42,7 @@ impl Preface {
     #[must_use]
     pub fn encode(&self) -> [u8; PREFACE] {
         let mut out = [0; PREFACE];
-        out[0] = VERSION;
+        (out[0], out[1]) = (VERSION, u8::from(self.asks));
         out[2..4].copy_from_slice(&self.epoch.to_be_bytes());
         out[4..8].copy_from_slice(&self.id.to_be_bytes());
         out[8..].copy_from_slice(&self.number.to_be_bytes());
@@ -51,11 +56,12 @@ impl Preface {
     pub fn parse(bytes: &[u8; PREFACE]) -> Result<Self, PrefaceError> {
         check(bytes)?;
         let [.., a, b, c, d, e, f, g, h] = *bytes;
-        let [_, _, high, low, i, j, k, l, ..] = *bytes;
+        let [_, flags, high, low, i, j, k, l, ..] = *bytes;
         Ok(Self {
             epoch: u16::from_be_bytes([high, low]),
             id: u32::from_be_bytes([i, j, k, l]),
             number: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            asks: flags == ASKS,
         })
     }
 }
@@ -89,7 +95,7 @@ impl PrefaceReader {
 fn check(bytes: &[u8]) -> Result<(), PrefaceError> {
     match bytes {
         [version, ..] if *version != VERSION => Err(PrefaceError::Version(*version)),
-        [_, reserved, ..] if *reserved != 0 => Err(PrefaceError::Reserved(*reserved)),
+        [_, flags, ..] if *flags & !ASKS != 0 => Err(PrefaceError::Flags(*flags)),
         _ => Ok(()),
     }
 }
@@ -102,6 +108,7 @@ mod tests {
         epoch: 0x0102,
         id: 0x0304_0506,
         number: 0x0708_090a_0b0c_0d0e,
+        asks: false,
     };
 
     #[test]
@@ -109,6 +116,9 @@ mod tests {
         let bytes = [1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
         assert_eq!(SOME.encode(), bytes);
         assert_eq!(Preface::parse(&bytes), Ok(SOME));
+        let asking = Preface { asks: true, ..SOME };
+        assert_eq!(asking.encode()[..2], [1, 1]);
+        assert_eq!(Preface::parse(&asking.encode()), Ok(asking));
     }
 
     #[test]
@@ -133,11 +143,11 @@ mod tests {
         let read = |bytes: &[u8]| PrefaceReader::default().read(&mut &*bytes);
         assert_eq!(read(b"G"), Err(PrefaceError::Version(b'G')));
         assert_eq!(read(&[1]), Ok(None));
-        assert_eq!(read(&[1, 9]), Err(PrefaceError::Reserved(9)));
+        assert_eq!(read(&[1, 9]), Err(PrefaceError::Flags(9)));
         let text = read(&[2]).unwrap_err().to_string();
         assert_eq!(text, "preface: version 2, only 1 is spoken here");
         let mut whole = SOME.encode();
-        whole[1] = 1;
-        assert_eq!(Preface::parse(&whole), Err(PrefaceError::Reserved(1)));
+        whole[1] = 3;
+        assert_eq!(Preface::parse(&whole), Err(PrefaceError::Flags(3)));
     }
 }

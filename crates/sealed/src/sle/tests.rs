@@ -51,6 +51,18 @@ fn keys_are_those_of_the_page() {
 }
 
 #[test]
+fn an_answer_is_that_of_the_page() {
+    let mut offers = Offers::new(0x0a0b_0c0d, epoch());
+    let open = (0..8).map(|_| offers.open()).last().expect("eight");
+    let keys = offers.ask();
+    assert_eq!(open.preface().number + 1, keys.preface().number);
+    let expected = vector("SLE: preface that asks");
+    assert_eq!(keys.preface().encode().to_vec(), expected);
+    let answer = keys.answer("192.0.2.1:443".parse().expect("an address"));
+    assert_eq!(answer.to_vec(), vector("SLE: answer"));
+}
+
+#[test]
 fn a_flow_is_that_of_the_page() {
     let now = origin();
     let connected = |body: &[u8]| body == bytes(REPLY);

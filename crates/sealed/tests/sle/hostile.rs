@@ -1,5 +1,6 @@
 //! Hostile connections at the server: none of them leads to a dial.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bentpipe_sealed::sle::{
@@ -135,7 +136,7 @@ fn every_flipped_bit_is_refused() {
                 0 => {
                     matches!(refusal, Refusal::Preface(PrefaceError::Version(it)) if it == version)
                 }
-                1 => matches!(refusal, Refusal::Preface(PrefaceError::Reserved(_))),
+                1 => matches!(refusal, Refusal::Preface(PrefaceError::Flags(_))),
                 2..4 => matches!(refusal, Refusal::Epoch(Absent::Unknown(_))),
                 4..8 => matches!(refusal, Refusal::Association(_)),
                 8..16 => refusal == Refusal::Record(RecordError::Tag(0)),
@@ -270,6 +271,70 @@ fn a_client_that_was_removed_opens_nothing() {
 }
 
 #[test]
+fn a_preface_that_asks_is_answered_for_its_place_alone() {
+    let (now, here) = (origin(), SocketAddr::from(([192, 0, 2, 1], 443)));
+    let mut offers = Offers::new(ID, epoch(0));
+    let mut table = associations();
+    let keys = offers.ask();
+    let (preface, expected) = (keys.preface().encode(), keys.answer(here));
+    let elsewhere = [(443, [192, 0, 2, 2]), (80, [192, 0, 2, 1])];
+    for (port, address) in elsewhere {
+        assert_ne!(keys.answer((address, port).into()), expected);
+    }
+    assert_ne!(offers.ask().answer(here), expected, "of another connection");
+    // A repeated preface is told the same, and nothing else.
+    for _ in 0..2 {
+        let mut acceptor = Acceptor::new(now).at(here);
+        assert!(matches!(
+            acceptor.push(now, &mut &preface[..], &mut table),
+            Ok(None)
+        ));
+        assert_eq!(acceptor.take_answer(), Some(expected));
+        assert_eq!(acceptor.take_answer(), None);
+    }
+    // What is said behind the answer begins with OPEN.
+    let conn = Conn::client(now, keys, b"destination", |_| true);
+    let mut acceptor = Acceptor::new(now).at(here);
+    let bytes = [&preface[..], conn.outer_output()].concat();
+    let accepted = acceptor.push(now, &mut &bytes[..], &mut table);
+    assert_eq!(
+        &*accepted.expect("fine").expect("whole").open,
+        b"destination"
+    );
+    // From then on its number is used, and nobody is answered.
+    let mut late = Acceptor::new(now).at(here);
+    let refused = late.push(now, &mut &preface[..], &mut table);
+    assert!(matches!(refused, Err(Refusal::Stale(_))), "{refused:?}");
+    assert_eq!(late.take_answer(), None);
+}
+
+#[test]
+fn nobody_is_answered_who_does_not_ask_or_where_nobody_may() {
+    let (now, here) = (origin(), SocketAddr::from(([192, 0, 2, 1], 443)));
+    let mut offers = Offers::new(ID, epoch(0));
+    let mut table = associations();
+    let mut acceptor = Acceptor::new(now).at(here);
+    let plain = offers.open().preface().encode();
+    assert!(matches!(
+        acceptor.push(now, &mut &plain[..], &mut table),
+        Ok(None)
+    ));
+    assert_eq!(acceptor.take_answer(), None);
+    let mut acceptor = Acceptor::new(now);
+    let asking = offers.ask().preface().encode();
+    let refused = acceptor.push(now, &mut &asking[..], &mut table);
+    let flags = Refusal::Preface(PrefaceError::Flags(1));
+    assert_eq!(refused.expect_err("refused"), flags);
+    // A preface whose flag was changed on the way has other keys.
+    let conn = Conn::client(now, offers.open(), b"destination", |_| true);
+    let mut bytes = conn.outer_output().to_vec();
+    bytes[1] = 1;
+    let mut acceptor = Acceptor::new(now).at(here);
+    let refused = acceptor.push(now, &mut &bytes[..], &mut table);
+    assert!(matches!(refused, Err(Refusal::Record(RecordError::Tag(0)))));
+}
+
+#[test]
 fn every_connection_has_a_number_of_its_own() {
     let now = origin();
     let mut offers = Offers::new(ID, epoch(0));
@@ -278,6 +343,7 @@ fn every_connection_has_a_number_of_its_own() {
         epoch,
         id: ID,
         number,
+        asks: false,
     };
     assert_eq!([preface(), preface()], [number(0, 0), number(0, 1)]);
     offers.begin(now, epoch(1)).expect("the next");

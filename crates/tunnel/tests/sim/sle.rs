@@ -28,7 +28,7 @@ fn world(offered: bool) -> World {
     let begun = |world: &World| world.server.connections().next().is_some();
     world.run_until(SOON, "the first datagram", begun);
     if offered {
-        server(&mut world).tunnel.offer_sle(NAME.0, NAME.1);
+        server(&mut world).tunnel.offer_sle(NAME.0, NAME.1, &[]);
     }
     world.run_until(SOON, "the handshake", World::is_ready);
     world.run_for(Duration::from_secs(1));

@@ -8,19 +8,21 @@
 //! A flow that cannot be sealed goes through the tunnel, unless bytes of it may have reached its destination: then its
 //! application is reset.
 
+mod outer;
 mod trust;
+mod ways;
 
 use std::cell::{Cell, RefCell};
-use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::tunnel::{Destination, EpochRandom, FlowId, Open, Reply, ReplyCode};
+use bentpipe_proto::tunnel::{Destination, EpochRandom, FlowId, Host, Open, Reply, ReplyCode};
 use bentpipe_sealed::Exporter;
 use bentpipe_sealed::sle::{Conn, EXPORTER, Keys, Offers};
 use bytes::Bytes;
+use ipnet::IpNet;
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_local;
@@ -30,16 +32,14 @@ use zeroize::Zeroizing;
 use super::connections::Attempt;
 use super::tunnels::Tunnels;
 use crate::config::ClientSle;
-use crate::net::dial;
 use crate::process;
 use crate::relay::{Outcome, SealedFlow};
 use crate::sle_traffic::{SleMemory, SleTraffic};
 use crate::status;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
-use trust::Trust;
-
-/// Time for which an outer connection is waited for before its flow goes through the tunnel.
-const CONNECT: Duration = Duration::from_secs(5);
+pub(super) use outer::OuterSocket;
+use outer::{NotThere, OuterTarget};
+use ways::{Pause, TriedWays, WayKind};
 
 /// Time after which a flow without an answer speaks against its way, if no other was answered meanwhile: more than a server
 /// takes for a name and a destination that are dead.
@@ -55,28 +55,30 @@ pub(crate) struct Sealing {
     /// Mark of our own sockets, where this machine's traffic is intercepted.
     mark: Option<u32>,
     association: RefCell<Option<Association>>,
-    trust: RefCell<Trust>,
-    /// Moment of the last answer.
-    answered: Cell<Option<Instant>>,
-    /// A server without SLE is in the log.
-    lacking_told: Cell<bool>,
+    ways: RefCell<TriedWays>,
+    /// Lacks of the server that are in the log.
+    lacking_told: Cell<Option<Lacks>>,
     traffic: Arc<SleTraffic>,
     /// Ends all flows at once, those as well that look only later.
     cut: watch::Sender<()>,
 }
 
-/// Outer connection on which nothing has been said.
-pub(super) struct OuterSocket {
-    socket: TcpStream,
-    /// Tunnel whose server it leads to.
-    tunnel: ConnectionId,
+/// Lacks of a server, as far as flows are to be sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lacks {
+    /// Sealed flows at all.
+    All,
+    /// Connections to the flows' own destinations, which this client would make.
+    Intake,
 }
 
 /// What one tunnel has agreed on.
 struct Association {
     tunnel: ConnectionId,
-    /// Address of the server for outer connections.
-    server: SocketAddr,
+    /// Address of the server for outer connections, if it has one.
+    server: Option<SocketAddr>,
+    /// Prefixes to whose addresses outer connections may go.
+    prefixes: Vec<IpNet>,
     exporter: Exporter,
     offers: Offers,
     epoch: u16,
@@ -91,10 +93,11 @@ impl Association {
         let (id, port) = connection.tunnel.sle_offered()?;
         let random = connection.tunnel.take_sle_random()?;
         let exporter = Exporter::new(connection.exporter(EXPORTER, &[])?);
-        // Outer connections that go to the flows' own destinations are not built.
-        (port != 0).then(|| Self {
+        let prefixes = connection.tunnel.sle_prefixes().to_vec();
+        (port != 0 || !prefixes.is_empty()).then(|| Self {
             tunnel: attempt.id,
-            server: (attempt.address.ip(), port).into(),
+            server: (port != 0).then(|| (attempt.address.ip(), port).into()),
+            prefixes,
             offers: Offers::new(id, exporter.epoch(0, random.into_bytes())),
             exporter,
             epoch: 0,
@@ -116,9 +119,8 @@ impl Sealing {
             tunnels: tunnels.clone(),
             mark,
             association: RefCell::default(),
-            trust: RefCell::default(),
-            answered: Cell::default(),
-            lacking_told: Cell::new(false),
+            ways: RefCell::default(),
+            lacking_told: Cell::default(),
             traffic: SleTraffic::new(memory, &SleMemory::new(memory)),
             cut: watch::Sender::new(()),
         })
@@ -135,15 +137,32 @@ impl Sealing {
         let agreed = self.tunnels.change(attempt.id, |connection| {
             Association::of(attempt, connection, now)
         });
-        let agreed = agreed.flatten();
-        let lacking = agreed.is_none();
-        let told = self.lacking_told.replace(lacking);
-        if lacking && !told {
-            tracing::warn!(
-                "the server seals no flows: they go through the tunnel; give its configuration `[sle]`, and this client no `max_rate` there"
-            );
-        }
+        let agreed = self.usable(agreed.flatten());
+        self.ways.borrow_mut().forget_answers();
         self.association.replace(agreed);
+    }
+
+    /// The agreement, if flows can be sealed as this client is to. Tells the log what its server lacks.
+    fn usable(&self, agreed: Option<Association>) -> Option<Association> {
+        let transparent = self.config.is_transparent();
+        let agreed = agreed.filter(|it| transparent || it.server.is_some());
+        let lacks = match &agreed {
+            None => Some(Lacks::All),
+            Some(it) if transparent && it.prefixes.is_empty() => Some(Lacks::Intake),
+            Some(_) => None,
+        };
+        if lacks != self.lacking_told.replace(lacks) {
+            match lacks {
+                Some(Lacks::All) => tracing::warn!(
+                    "the server seals no flows: they go through the tunnel; give its configuration `[sle]`, and this client no `max_rate` there"
+                ),
+                Some(Lacks::Intake) => tracing::warn!(
+                    "the server takes in no connections on their way: sealed flows go to its own port; give its `[sle]` `interfaces`, `prefixes` and `sources`"
+                ),
+                None => {}
+            }
+        }
+        agreed
     }
 
     /// There is no tunnel any more. Flows that are open go on: they have their keys.
@@ -204,19 +223,34 @@ impl Sealing {
         self.config.takes(destination)
     }
 
-    /// Connects to the server for one flow; `None` if that is to go through the tunnel.
-    pub(super) async fn connect(&self) -> Option<OuterSocket> {
-        let (server, tunnel) = self.server()?;
-        if !self.trust.borrow_mut().permits(process::now()) {
+    /// Connects for one flow to `destination`; `None` if that is to go through the tunnel.
+    pub(super) async fn connect(&self, destination: &Destination) -> Option<OuterSocket> {
+        let target = self.target(destination)?;
+        let (now, ip) = (process::now(), target.address.ip());
+        if !self.ways.borrow_mut().permits(now, target.kind, ip) {
             self.traffic.fell_back();
             return None;
         }
-        let connected = timeout(CONNECT, dial::open(server, self.mark)).await;
-        match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-            Ok(socket) => Some(OuterSocket { socket, tunnel }),
-            Err(error) => {
+        let asking = target.kind == WayKind::Transparent && !self.ways.borrow().is_proven(now, ip);
+        let connected = async {
+            let outer = OuterSocket::connect(target, self.mark).await?;
+            match asking {
+                true => outer.ask(self.keys(target.tunnel, true)).await,
+                false => Ok(outer),
+            }
+        };
+        match connected.await {
+            Ok(outer) => {
+                if asking {
+                    self.on_answered(target);
+                }
+                Some(outer)
+            }
+            Err(why) => {
                 self.traffic.fell_back();
-                self.distrust(&format!("no connection to {server}: {error}"));
+                if !matches!(why, NotThere::NoTunnel) {
+                    self.distrust(target, &why.to_string());
+                }
                 None
             }
         }
@@ -230,7 +264,13 @@ impl Sealing {
         source: Option<SocketAddr>,
         (first, ended): (Bytes, bool),
     ) -> Option<SleFlow> {
-        let keys = self.keys(outer.tunnel)?;
+        let target = outer.target;
+        let (socket, asked) = outer.into_parts();
+        let keys = match asked {
+            Some(asked) if self.is_of(target.tunnel) => asked,
+            Some(_) => return None,
+            None => self.keys(target.tunnel, false)?,
+        };
         let open = Open {
             flow: FlowId(0),
             destination: destination.clone(),
@@ -243,63 +283,100 @@ impl Sealing {
         // The stream's kind, one byte, is of the tunnel.
         let conn = Conn::client(process::now(), keys, &body[1..], is_connected);
         let shard = self.tunnels.shard();
-        let mut flow = SealedFlow::new(conn, (outer.socket, Bytes::new()), shard, &self.traffic);
+        let mut flow = SealedFlow::new(conn, (socket, Bytes::new()), shard, &self.traffic);
         let (answered, answer) = oneshot::channel();
         let sle = self.clone();
         flow.on_answer(Box::new(move || {
-            sle.on_answered();
+            sle.on_answered(target);
             // Nobody waits any more for one that comes late.
             let _ = answered.send(());
         }));
         let sle = self.clone();
-        spawn_local(async move { sle.watch(answer).await });
+        spawn_local(async move { sle.watch(target, answer).await });
         flow.say_first(first, ended);
         Some(SleFlow {
             flow,
             cut: self.cut.subscribe(),
             reading: !ended,
             sle: self.clone(),
+            target,
         })
     }
 
-    /// Address for outer connections, and the tunnel that it belongs to.
-    fn server(&self) -> Option<(SocketAddr, ConnectionId)> {
+    /// Goal of the outer connection of a flow to `destination`; `None` if the flow cannot be sealed.
+    fn target(&self, destination: &Destination) -> Option<OuterTarget> {
         let association = self.association.borrow();
-        association.as_ref().map(|it| (it.server, it.tunnel))
+        let agreed = association.as_ref()?;
+        let taken_in = |address: &IpAddr| {
+            let prefixes = &agreed.prefixes;
+            self.config.is_transparent() && prefixes.iter().any(|net| net.contains(address))
+        };
+        let tunnel = agreed.tunnel;
+        match destination.host {
+            Host::Ip(ip) if taken_in(&ip.to_canonical()) => Some(OuterTarget {
+                kind: WayKind::Transparent,
+                address: (ip.to_canonical(), destination.port).into(),
+                tunnel,
+            }),
+            _ => agreed.server.map(|address| OuterTarget {
+                kind: WayKind::Addressed,
+                address,
+                tunnel,
+            }),
+        }
     }
 
-    fn keys(&self, tunnel: ConnectionId) -> Option<Keys> {
+    /// True if flows are sealed with keys of `tunnel` now.
+    fn is_of(&self, tunnel: ConnectionId) -> bool {
+        let association = self.association.borrow();
+        association.as_ref().is_some_and(|it| it.tunnel == tunnel)
+    }
+
+    /// Keys for one more outer connection, whose preface `asks` or not.
+    fn keys(&self, tunnel: ConnectionId, asks: bool) -> Option<Keys> {
         let mut association = self.association.borrow_mut();
         let agreed = association.as_mut().filter(|it| it.tunnel == tunnel)?;
-        Some(agreed.offers.open())
+        Some(match asks {
+            true => agreed.offers.ask(),
+            false => agreed.offers.open(),
+        })
     }
 
     /// A flow has ended before the server's answer, or never left.
-    fn distrust(&self, why: &str) {
-        let pause = self.trust.borrow_mut().on_failed(process::now());
-        if let Some(pause) = pause {
-            tracing::warn!(
+    fn distrust(&self, target: OuterTarget, why: &str) {
+        let (kind, ip) = (target.kind, target.address.ip());
+        let pause = self.ways.borrow_mut().on_failed(process::now(), kind, ip);
+        match pause {
+            Some(Pause::All(pause)) => tracing::warn!(
                 "flows cannot be sealed beside the tunnel: {why}; they go through the tunnel for {} s",
                 pause.as_secs()
-            );
+            ),
+            Some(Pause::One(pause)) => tracing::info!(
+                "flows to {ip} cannot be sealed beside the tunnel: {why}; they go through the tunnel for {} s",
+                pause.as_secs()
+            ),
+            None => {}
         }
     }
 
     /// Loses trust in the way if `answer` does not come in time, and none of another flow. A box that takes outer connections
     /// and hands nothing on would hold up every flow else.
-    async fn watch(&self, answer: oneshot::Receiver<()>) {
+    async fn watch(&self, target: OuterTarget, answer: oneshot::Receiver<()>) {
         let began = process::now();
         // Ends at once if the flow ends without an answer.
         if timeout(SLOW, answer).await.is_err()
-            && self.answered.get().is_none_or(|last| last < began)
+            && !self.ways.borrow().has_answered(target.address.ip(), began)
         {
-            self.distrust(&format!("no answer for {} s", SLOW.as_secs()));
+            self.distrust(target, &format!("no answer for {} s", SLOW.as_secs()));
         }
     }
 
-    fn on_answered(&self) {
-        self.answered.set(Some(process::now()));
-        self.trust.borrow_mut().on_answered();
+    fn on_answered(&self, target: OuterTarget) {
+        let (kind, ip) = (target.kind, target.address.ip());
+        // By the server of a tunnel that is no more, about which nothing is asked.
+        if self.is_of(target.tunnel) {
+            self.ways.borrow_mut().on_answered(process::now(), kind, ip);
+        }
     }
 
     /// Resets every flow.
@@ -344,6 +421,7 @@ pub(crate) struct SleFlow {
     /// The application has not sent FIN.
     reading: bool,
     sle: Rc<Sealing>,
+    target: OuterTarget,
 }
 
 impl SleFlow {
@@ -363,8 +441,10 @@ impl SleFlow {
     /// Learns from an end without an answer.
     fn judge(&self) {
         if !self.flow.is_answered() && self.flow.is_broken() {
-            self.sle
-                .distrust("a connection to the server ended before its answer");
+            self.sle.distrust(
+                self.target,
+                "a connection to the server ended before its answer",
+            );
         }
     }
 

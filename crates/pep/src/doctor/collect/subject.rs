@@ -369,7 +369,8 @@ fn server(config: &ServerConfig, running: Option<&StatusReport>) -> ServerFacts 
         listen.extend(listens(&tls.addresses, running, tcp));
     }
     if let Some(sle) = &config.sle {
-        listen.extend(listens(&sle.addresses, running, tcp));
+        let addresses = sle.addresses.iter();
+        listen.extend(addresses.flat_map(|it| listens(it, running, tcp)));
     }
     if let Some(les) = &config.listening.les {
         listen.extend(listens(&les.addresses, running, udp));

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bentpipe_proto::tunnel::{EpochRandom, Open, Reply, ReplyCode, StreamKind};
+use bentpipe_proto::tunnel::{Destination, EpochRandom, Host, Open, Reply, ReplyCode, StreamKind};
 use bentpipe_sealed::Exporter;
 use bentpipe_sealed::sle::{Admissions, EXPORTER, Refusal};
 use tokio::net::TcpStream;
@@ -77,6 +77,15 @@ struct Wish {
     open: Open,
 }
 
+/// True if `place` is the address and port of `destination`.
+fn leads_to(place: SocketAddr, destination: &Destination) -> bool {
+    let host = match destination.host {
+        Host::Ip(address) => address.to_canonical() == place.ip(),
+        Host::Name(_) => false,
+    };
+    host && destination.port == place.port()
+}
+
 impl SealedFlows {
     /// Flows of shard `index`, with the rights that `clients` have and `rights` judges.
     pub(in crate::server) fn new(
@@ -110,7 +119,8 @@ impl SealedFlows {
             return;
         }
         let name = self.name();
-        connection.tunnel.offer_sle(name, self.tunnels.port);
+        let SealedTunnels { port, prefixes, .. } = &*self.tunnels;
+        connection.tunnel.offer_sle(name, *port, prefixes);
         let agreed = Agreed {
             id: name,
             key,
@@ -282,6 +292,7 @@ impl SealedFlows {
             unread,
             read,
             accepted,
+            place,
         } = fresh;
         let Ok(outer) = TcpStream::from_std(outer) else {
             return;
@@ -289,6 +300,16 @@ impl SealedFlows {
         let Some(wish) = self.wish(accepted.id, &accepted.open) else {
             return;
         };
+        if place.is_some_and(|place| !leads_to(place, &wish.open.destination)) {
+            self.tunnels
+                .refused
+                .redirected
+                .fetch_add(1, Ordering::Relaxed);
+            return tracing::warn!(
+                client = wish.client.name,
+                "an outer connection was made to another destination than the one that it seals: somebody on the way redirects it"
+            );
+        }
         let traffic = self.tunnels.traffic_of(&wish.key);
         traffic.set_memory(wish.client.memory());
         let flow = SealedFlow::new(accepted.conn, (outer, unread), &self.shard, &traffic);

@@ -8,20 +8,30 @@
 
 mod door;
 mod flows;
+#[cfg(target_os = "linux")]
+mod intake;
+#[cfg(not(target_os = "linux"))]
+mod no_intake;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bentpipe_sealed::sle::{Accepted, Associations, Refusal};
 use bytes::Bytes;
+use ipnet::IpNet;
 use tokio::sync::Notify;
 
+use crate::config::SleListening;
 use crate::sle_traffic::{SleMemory, SleTraffic};
 use crate::status;
 use bentpipe_tunnel::engine::identity::PublicKey;
 pub(super) use door::SleDoor;
 pub(super) use flows::SealedFlows;
+pub(super) use intake::IntakeRules;
+#[cfg(not(target_os = "linux"))]
+use no_intake as intake;
 
 /// Outer connection whose first record has been opened, on its way to the shard of its tunnel.
 pub(super) struct FreshFlow {
@@ -31,12 +41,16 @@ pub(super) struct FreshFlow {
     /// Bytes that were read in all.
     read: usize,
     accepted: Accepted,
+    /// Destination that it was made to, if it was taken in on its way there.
+    place: Option<SocketAddr>,
 }
 
 /// Tunnels that have agreed on sealed flows.
 pub(super) struct SealedTunnels {
     /// TCP port that clients are told.
     port: u16,
+    /// Prefixes that clients are told, to whose addresses connections are taken in on their way.
+    prefixes: Vec<IpNet>,
     associations: Mutex<Associations>,
     /// Rings when a tunnel or an epoch has come that a connection may wait for.
     changed: Notify,
@@ -53,6 +67,7 @@ struct TurnedAway {
     epoch: AtomicU64,
     replayed: AtomicU64,
     record: AtomicU64,
+    redirected: AtomicU64,
     incomplete: AtomicU64,
     crowded: AtomicU64,
 }
@@ -63,10 +78,12 @@ fn shard_of(id: u32) -> usize {
 }
 
 impl SealedTunnels {
-    /// No tunnel yet; outer connections come to `port`, and their flows may hold `memory` bytes together.
-    pub(super) fn new(port: u16, memory: u64) -> Arc<Self> {
+    /// No tunnel yet; outer connections come where `sle` says, and their flows may hold `memory` bytes together.
+    pub(super) fn new(sle: &SleListening, memory: u64) -> Arc<Self> {
+        let intake = sle.intake.as_ref();
         Arc::new(Self {
-            port,
+            port: sle.port(),
+            prefixes: intake.map_or(Vec::new(), |intake| intake.prefixes.clone()),
             associations: Mutex::default(),
             changed: Notify::new(),
             traffic: Mutex::default(),
@@ -122,6 +139,7 @@ impl SealedTunnels {
                 epoch: get(&refused.epoch),
                 replayed: get(&refused.replayed),
                 record: get(&refused.record),
+                redirected: get(&refused.redirected),
                 incomplete: get(&refused.incomplete),
                 crowded: get(&refused.crowded),
             },

@@ -76,14 +76,17 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// Client's end: preface and OPEN, with this body, are the first output. `connected` says
-    /// whether the body of a REPLY is that of a connected flow.
+    /// Client's end: preface and OPEN, with this body, are the first output; a preface that asks
+    /// was said before. `connected` says whether the body of a REPLY is that of a connected flow.
     ///
     /// # Panics
     /// `open` is empty or longer than [`MAX_BODY`].
     #[must_use]
     pub fn client(now: Instant, keys: Keys, open: &[u8], connected: fn(&[u8]) -> bool) -> Self {
-        let mut to_outer = BytesMut::from(&keys.preface().encode()[..]);
+        let mut to_outer = BytesMut::new();
+        if !keys.preface().asks {
+            to_outer.extend_from_slice(&keys.preface().encode());
+        }
         let (mut sealer, opener) = keys.client();
         let first = sealer.seal(Kind::Open, open, &mut to_outer);
         first.expect("the first record of a direction");

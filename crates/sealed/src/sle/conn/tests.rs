@@ -473,6 +473,7 @@ fn a_preface_names_its_connection() {
         epoch: 0,
         id: 1,
         number: 0,
+        asks: false,
     };
     assert_eq!(preface, expected);
 }

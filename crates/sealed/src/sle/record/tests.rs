@@ -9,6 +9,7 @@ const PREFACE_0: Preface = Preface {
     epoch: 1,
     id: 2,
     number: 3,
+    asks: false,
 };
 
 fn sealer() -> Sealer {

@@ -9,6 +9,7 @@ use bentpipe_proto::tunnel::{
     LesKind, Open, Publish, PublishCode, Reply, ReplyCode, Segments, SleHello, capability,
 };
 use bytes::Bytes;
+use ipnet::IpNet;
 use quinn_proto::{Side, VarInt};
 
 use super::super::event::{Fault, OpenError, TunnelEvent};
@@ -369,10 +370,12 @@ impl Tunnel {
         self.local.sle = Some(SleHello::Random(random));
     }
 
-    /// Server, before it greets: sealed flows may come to `port`, under the name `id` of this tunnel.
-    pub fn offer_sle(&mut self, id: u32, port: u16) {
+    /// Server, before it greets: sealed flows may come to `port`, unless that is 0, and to addresses of `prefixes`, under the
+    /// name `id` of this tunnel.
+    pub fn offer_sle(&mut self, id: u32, port: u16, prefixes: &[IpNet]) {
         self.local.capabilities |= capability::SLE;
-        self.local.sle = Some(SleHello::Server { id, port });
+        let prefixes = prefixes.to_vec();
+        self.local.sle = Some(SleHello::Server { id, port, prefixes });
     }
 
     /// Random bytes of epoch 0, once both sides have said HELLO: to be asked for once, for they are not kept.
@@ -396,8 +399,16 @@ impl Tunnel {
             return None;
         }
         match self.remote.as_ref()?.sle {
-            Some(SleHello::Server { id, port }) => Some((id, port)),
+            Some(SleHello::Server { id, port, .. }) => Some((id, port)),
             _ => None,
+        }
+    }
+
+    /// Client: prefixes to whose addresses sealed flows may go, because the server takes them in on the way.
+    pub fn sle_prefixes(&self) -> &[IpNet] {
+        match self.remote.as_ref().and_then(|remote| remote.sle.as_ref()) {
+            Some(SleHello::Server { prefixes, .. }) => prefixes,
+            _ => &[],
         }
     }
 

@@ -1,0 +1,341 @@
+//! The table `inet bentpipe_sle`: outer connections that clients make to others, taken in on their way through this machine.
+//!
+//! ```text
+//!   client ─► interface ─ from `sources`, to `prefixes`, SYN ─► TPROXY ─► listener on loopback; further segments of the same
+//!   everybody else, all that was begun before, and all while no listener is there ─► forwarded, as without the table
+//! ```
+//!
+//! What this machine itself dials leaves by the output hook, which the table has not. Its own addresses are left alone unless they
+//! are listed one by one. What others take away is put back by a guardian.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bentpipe_sys::nft::Table;
+use bentpipe_sys::nftables::{Fingerprint, fingerprint};
+use bentpipe_sys::policy_rule::{Action, Family as Version, PolicyRule, TableRoute};
+use bentpipe_sys::route::{MarkedRoute, Target};
+use bentpipe_sys::watch::Object;
+use ipnet::IpNet;
+
+use crate::config::SleIntake;
+use crate::firewall::{Chain, Family, Mark, SLE_TABLE, anonymous};
+use crate::kernel::{Guardian, KernelFault, Repairs, Subject};
+
+/// Bits of the mark that are ours; others are left as they are.
+const MASK: u32 = 0xf000_0000;
+
+/// Mark of packets that are taken in.
+const TAKEN: Mark = Mark::new(VALUE, MASK);
+const VALUE: u32 = 0x8000_0000;
+
+/// Routing table of what is taken in.
+const ROUTES: u32 = 25_204;
+
+/// Priority of the routing rules that lead there; behind those of PEPs and before clients'.
+const PRIORITY: u32 = 98;
+
+/// Destinations that concern this machine alone, or no single host.
+const NEVER: &str = "fib daddr type { local, broadcast, multicast, anycast } return";
+
+/// A SYN that opens a connection.
+const OPENING: &str = "tcp flags & (fin | syn | rst | ack) == syn";
+
+/// Rules in force; dropping them removes them.
+pub(in crate::server) struct IntakeRules {
+    guardian: Option<Guardian>,
+    rules: Arc<Mutex<Rules>>,
+}
+
+/// Things that are to be in the kernel.
+struct Rules {
+    body: String,
+    rules: Vec<PolicyRule>,
+    routes: Vec<TableRoute>,
+    /// The table as it was written.
+    written: Option<Fingerprint>,
+}
+
+impl IntakeRules {
+    /// Leads connections that `intake` names to the `listeners`, which are there and transparent; this machine's ports of `own`
+    /// are left alone.
+    ///
+    /// # Errors
+    /// `nft` or the privilege is missing; then nothing stays behind.
+    pub(super) fn install(
+        intake: &SleIntake,
+        listeners: &[SocketAddr],
+        own: &[u16],
+    ) -> io::Result<Self> {
+        let mut rules = Rules {
+            body: body(intake, listeners, own),
+            rules: policy(intake),
+            routes: routes(),
+            written: None,
+        };
+        rules.remove();
+        if let Err(error) = rules.put_in_force() {
+            rules.remove();
+            return Err(error);
+        }
+        let rules = Arc::new(Mutex::new(rules));
+        let guardian = match Guardian::start(KeptIntake(rules.clone())) {
+            Ok(guardian) => Some(guardian),
+            Err(error) => {
+                tracing::error!("what others change in the kernel is not noticed: {error}");
+                None
+            }
+        };
+        Ok(Self { guardian, rules })
+    }
+
+    /// Things that were put back, for `status`.
+    pub(in crate::server) fn repairs(&self) -> Option<Repairs> {
+        self.guardian.as_ref().map(Guardian::repairs)
+    }
+}
+
+impl Drop for IntakeRules {
+    fn drop(&mut self) {
+        // Nothing is put back from here on.
+        self.guardian = None;
+        lock(&self.rules).remove();
+    }
+}
+
+fn lock(rules: &Mutex<Rules>) -> std::sync::MutexGuard<'_, Rules> {
+    rules.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Rules {
+    /// Puts all in force; the table last, so that nothing is marked that has no way.
+    fn put_in_force(&mut self) -> io::Result<()> {
+        self.routes.iter().try_for_each(TableRoute::replace)?;
+        self.rules.iter().try_for_each(PolicyRule::add)?;
+        self.write()
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        Table::new(SLE_TABLE).replace(&self.body)?;
+        self.written = fingerprint(SLE_TABLE)?;
+        Ok(())
+    }
+
+    /// Removes all, also what a server that was killed has left; connections pass as without one.
+    fn remove(&self) {
+        // What stays is replaced by the next start.
+        let _ = Table::new(SLE_TABLE).remove();
+        for family in Version::usable() {
+            let all = PolicyRule::list(family).unwrap_or_default();
+            let ours = all.iter().filter(|it| it.action == Action::Table(ROUTES));
+            for rule in ours {
+                let _ = rule.delete();
+            }
+        }
+        for route in &self.routes {
+            let _ = route.delete();
+        }
+    }
+
+    fn faults(&self) -> io::Result<Vec<KernelFault>> {
+        let mut faults = Vec::new();
+        let mut fault = |part: String, state: &str, object| {
+            faults.push(KernelFault {
+                part,
+                state: state.to_owned(),
+                object,
+            });
+        };
+        let seen = fingerprint(SLE_TABLE)?;
+        if seen.is_none() || seen != self.written {
+            let state = seen.map_or("is gone", |_| "was changed");
+            fault(TABLE.into(), state, Object::Table(SLE_TABLE.into()));
+        }
+        for rule in &self.rules {
+            if !PolicyRule::list(rule.family)?.contains(rule) {
+                fault(name_of_rule(rule), "is gone", Object::Rule);
+            }
+        }
+        for route in &self.routes {
+            if !TableRoute::list(route.family(), route.table)?.contains(route) {
+                let object = Object::Route(route.table);
+                fault(name_of_route(route), "is gone", object);
+            }
+        }
+        Ok(faults)
+    }
+
+    fn repair(&mut self, part: &str) -> io::Result<()> {
+        if part == TABLE {
+            return self.write();
+        }
+        let rule = self.rules.iter().find(|rule| name_of_rule(rule) == part);
+        if let Some(rule) = rule {
+            return rule.add();
+        }
+        let mut routes = self.routes.iter();
+        let route = routes.find(|route| name_of_route(route) == part);
+        route.map_or(Ok(()), TableRoute::replace)
+    }
+}
+
+/// Name of the table as a part.
+const TABLE: &str = "table inet bentpipe_sle";
+
+fn version(family: Version) -> &'static str {
+    match family {
+        Version::V4 => "IPv4",
+        Version::V6 => "IPv6",
+    }
+}
+
+fn name_of_rule(rule: &PolicyRule) -> String {
+    let (family, priority) = (version(rule.family), rule.priority);
+    let from = rule.iif.as_deref().unwrap_or_default();
+    format!("{family} rule {priority} of [sle] for {from}")
+}
+
+fn name_of_route(route: &TableRoute) -> String {
+    let family = version(route.family());
+    format!(
+        "{family} route to this machine in routing table {}",
+        route.table
+    )
+}
+
+/// The rules as what a [`Guardian`] keeps.
+struct KeptIntake(Arc<Mutex<Rules>>);
+
+impl Subject for KeptIntake {
+    fn compare(&mut self) -> Vec<KernelFault> {
+        // Of a kernel that gives no answer nothing can be said; the next look asks again.
+        let faults = lock(&self.0).faults();
+        faults.unwrap_or_else(|error| {
+            tracing::debug!("cannot see whether table inet {SLE_TABLE} is in force: {error}");
+            Vec::new()
+        })
+    }
+
+    fn repair(&mut self, fault: &KernelFault) -> io::Result<()> {
+        lock(&self.0).repair(&fault.part)
+    }
+}
+
+/// Routes of what is taken in, to this machine.
+fn routes() -> Vec<TableRoute> {
+    let route = MarkedRoute {
+        mark: VALUE,
+        mask: MASK,
+        table: ROUTES,
+        priority: PRIORITY,
+        target: Target::Local,
+    };
+    route.routes(false)
+}
+
+/// Rules that lead to those routes. They are for what comes in by an interface alone: where the kernel heeds marks when it looks for the
+/// way back to a source, every source would else be this machine.
+fn policy(intake: &SleIntake) -> Vec<PolicyRule> {
+    let rules = Version::usable().into_iter().flat_map(|family| {
+        let rule = move |interface: &String| PolicyRule {
+            family,
+            priority: PRIORITY,
+            iif: Some(interface.clone()),
+            mark: Some((VALUE, MASK)),
+            from: None,
+            action: Action::Table(ROUTES),
+        };
+        intake.interfaces.iter().map(rule)
+    });
+    rules.collect()
+}
+
+/// The chains, as between the braces of the table.
+fn body(intake: &SleIntake, listeners: &[SocketAddr], own: &[u16]) -> String {
+    let names = intake.interfaces.iter().map(|name| format!("\"{name}\""));
+    let (hosts, prefixes): (Vec<IpNet>, Vec<IpNet>) = intake
+        .prefixes
+        .iter()
+        .partition(|net| net.prefix_len() == net.max_prefix_len());
+    let own = (!own.is_empty()).then(|| {
+        format!(
+            "tcp dport {} fib daddr type local return",
+            anonymous(own.iter())
+        )
+    });
+    let chosen = Chain::at("choose", "filter", "prerouting priority mangle")
+        .rule(format_args!("iifname != {} return", anonymous(names)))
+        .rule("meta l4proto != tcp return")
+        .rule("fib saddr type local return")
+        .rules(own)
+        .rules(matches(intake, &hosts))
+        .rule(NEVER)
+        .rules(matches(intake, &prefixes));
+    let opened = listeners.iter().map(|listener| {
+        let family = Family::of(listener.ip());
+        let (protocol, header) = (family.protocol(), family.header());
+        format!(
+            "meta nfproto {protocol} {OPENING} tproxy {header} to {listener} counter {} accept",
+            TAKEN.set()
+        )
+    });
+    let taken = Chain::new("take")
+        // What belongs to a connection that was taken in. What was begun before the table was there is not.
+        .rule(format_args!("socket transparent 1 {} accept", TAKEN.set()))
+        .rules(opened);
+    format!("{taken}{chosen}")
+}
+
+/// Rules that take what goes from `sources` to `prefixes`, in each family.
+fn matches(intake: &SleIntake, prefixes: &[IpNet]) -> impl Iterator<Item = String> {
+    let rules = Family::BOTH.map(|family| {
+        let sources = family.merged(&intake.sources)?;
+        let prefixes = family.merged(prefixes)?;
+        let header = family.header();
+        Some(format!(
+            "{header} saddr {sources} {header} daddr {prefixes} goto take"
+        ))
+    });
+    rules.into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn intake(prefixes: &[&str], sources: &[&str]) -> SleIntake {
+        let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        SleIntake {
+            interfaces: vec!["sat0".into()],
+            prefixes: nets(prefixes),
+            sources: nets(sources),
+        }
+    }
+
+    #[test]
+    fn tables_are_those_of_the_snapshots() {
+        let listeners = ["127.0.0.1:40000", "[::1]:40001"].map(|one| one.parse().unwrap());
+        let script = |name, intake: &SleIntake, own: &[u16]| {
+            let body = body(intake, &listeners, own);
+            (name, Table::new(SLE_TABLE).replacement(&body))
+        };
+        let all = [
+            script(
+                "gateway",
+                &intake(
+                    &["10.30.0.0/24", "fd00:30::/64"],
+                    &["10.20.0.0/24", "fd00:20::/64"],
+                ),
+                &[],
+            ),
+            script(
+                "host",
+                &intake(&["10.30.0.2/32", "10.30.0.0/24"], &["10.0.0.0/8"]),
+                &[443, 4434],
+            ),
+        ];
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/server/sle/snapshots");
+        crate::firewall::snapshot::compare(directory, &all);
+    }
+}

@@ -1,0 +1,353 @@
+//! Outer connections of sealed flows that go to the flows' own destinations, and are taken in by a server on the way; what strangers on
+//! that way, and destinations past the server, see of it.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_emulator::topology::{
+    GATEWAY_SAT, GATEWAY_WAN, TERMINAL_SAT, TERMINAL_SAT6, WEB, host,
+};
+use bentpipe_lab::capture::Capture;
+use bentpipe_testbed::peer::{
+    Service, accept, echo, listen, read_to_reset, read_to_the_end, set_patience, who,
+};
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{PORT, Site, SiteConfig};
+use bentpipe_testbed::transfer::{Transfer, Way};
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
+
+use super::{
+    RTT, SLACK, SOON, client_status, connect, echo_address, exchange, on_site, route, talk,
+};
+use crate::BENTPIPE;
+
+/// Time for which a client waits for an answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Bytes that a destination past the server sees.
+const PREFACE: usize = 16;
+
+/// A server that takes in what comes from the terminal by `interface`, with `more` in its `[sle]`, and a client that has it do so.
+fn taking_in(interface: &str, more: &str) -> SiteConfig {
+    SiteConfig {
+        server_tables: format!(
+            "[sle]\ninterfaces = [\"{interface}\"]\nprefixes = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n\
+             sources = [\"{TERMINAL_SAT}\", \"{TERMINAL_SAT6}\"]\n{more}"
+        ),
+        client_tables: "[intercept]\ninterfaces = [\"lan0\"]\nother = \"tunnel\"\n\
+                        [sle]\nmode = \"transparent\"\n"
+            .into(),
+        ..SiteConfig::new(BENTPIPE)
+    }
+}
+
+/// A figure of the client's `status` about sealed flows.
+fn figure(site: &Site, name: &str) -> Result<u64> {
+    let status = client_status(site)?;
+    Ok(status["sle"][name].as_u64().unwrap_or_default())
+}
+
+/// Every flow of the client was sealed, `least` of them at least.
+pub(crate) fn all_are_sealed(site: &Site, least: u64) -> Result<()> {
+    let [flows, fell_back] = ["flows_total", "fell_back_total"].map(|name| figure(site, name));
+    let (flows, fell_back) = (flows?, fell_back?);
+    ensure!(
+        flows >= least && fell_back == 0,
+        "{flows} flows sealed, {fell_back} in the tunnel"
+    );
+    Ok(())
+}
+
+/// Document that `status` prints for the server.
+fn server_status(site: &Site) -> Result<Value> {
+    let mut command = std::process::Command::new(BENTPIPE);
+    command.args(["status", "--json", "--socket"]);
+    let socket = site.topology.directory().join("server.sock");
+    Ok(serde_json::from_slice(
+        &command.arg(socket).output()?.stdout,
+    )?)
+}
+
+/// Outer connections that the server has refused for `cause`.
+fn refused(site: &Site, cause: &str) -> Result<u64> {
+    let status = server_status(site)?;
+    let count = status["sle"]["refused_total"][cause].as_u64();
+    count.with_context(|| format!("no `{cause}` in {}", status["sle"]))
+}
+
+/// A connection from the terminal itself, or from another address that it has there, to `address`.
+fn stranger(site: &Site, from: impl Into<IpAddr>, address: SocketAddr) -> Result<TcpStream> {
+    let from = SocketAddr::new(from.into(), 0);
+    let stream = site.topology.terminal().enter(|| {
+        let socket = Socket::new(Domain::for_address(from), Type::STREAM, None)?;
+        socket.bind(&from.into())?;
+        socket.connect_timeout(&address.into(), SOON)?;
+        std::io::Result::Ok(TcpStream::from(socket))
+    })??;
+    set_patience(&stream, SOON)?;
+    Ok(stream)
+}
+
+#[test]
+fn flows_go_to_their_own_destinations_and_are_taken_in() {
+    on_site("transparent flows", taking_in("sat0", ""), |site| {
+        let capture = Capture::start(site.topology.terminal(), "sat0", PORT)?;
+        let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
+        for most in [3, 2] {
+            let began = Instant::now();
+            let mut stream = connect(site, web.address, RTT)?;
+            exchange(&mut stream)?;
+            let took = began.elapsed();
+            // Connect and talk; the first time the server is asked in between.
+            ensure!(took <= most * RTT + SLACK, "answered after {took:?}");
+        }
+        for route in site.routes() {
+            let download = Transfer::start(&route, Way::Download, 2_000_000)?;
+            let upload = Transfer::start(&route, Way::Upload, 2_000_000)?;
+            download.finish_whole()?;
+            upload.finish_whole()?;
+        }
+        let [flows, fell_back, broken] =
+            ["flows_total", "fell_back_total", "broken_total"].map(|name| figure(site, name));
+        ensure!(
+            flows? == 6 && fell_back? == 0 && broken? == 0,
+            "not all sealed"
+        );
+        let report = capture.stop()?;
+        ensure!(
+            report.marker_packets == 0,
+            "content can be read: {report:?}"
+        );
+        let outer = |what: &str| what.contains("TCP") && what.contains(&web.address.to_string());
+        ensure!(
+            report.clear.iter().any(|packet| outer(&packet.what)),
+            "no outer connection to {}: {:?}",
+            web.address,
+            report.clear
+        );
+        // The server has dialled, and nobody else.
+        let place = Place::from(site.topology.web());
+        let asked = Service::start(&place, echo_address(), who)?;
+        let mut told = String::new();
+        connect(site, asked.address, RTT)?.read_to_string(&mut told)?;
+        ensure!(told.trim() == GATEWAY_WAN.to_string(), "dialled by {told}");
+        Ok(())
+    });
+}
+
+/// The real destination gets the connection, sixteen bytes and a reset; the flow goes through the tunnel.
+#[test]
+fn a_destination_past_the_server_sees_a_preface_and_the_flow_takes_the_tunnel() {
+    on_site("past the server", taking_in("elsewhere0", ""), |site| {
+        let place = Place::from(site.topology.web());
+        let listener = place.at(|| listen(echo_address()))??;
+        let address = listener.local_addr()?;
+        let destination = thread::spawn(move || -> Result<_> {
+            let mut outer = accept(&listener, SOON)?;
+            let seen = read_to_reset(&mut outer)?;
+            echo(accept(&listener, SOON)?)?;
+            Ok(seen)
+        });
+        let began = Instant::now();
+        let mut flow = connect(site, address, RTT)?;
+        exchange(&mut flow)?;
+        let took = began.elapsed();
+        ensure!(took <= ANSWER + 2 * RTT + SLACK, "answered after {took:?}");
+        let line = "flows cannot be sealed beside the tunnel: no answer of the server on the way";
+        site.client().wait_for_line(line, SOON)?;
+        drop(flow);
+        let seen = destination.join().expect("no panic")?;
+        ensure!(seen.len() == PREFACE, "it has seen {} bytes", seen.len());
+        // Nobody waits for it again, whatever the destination.
+        let began = Instant::now();
+        talk(&route(site, RTT))?;
+        let took = began.elapsed();
+        ensure!(took <= RTT + SLACK, "answered after {took:?}");
+        let [flows, fell_back] = ["flows_total", "fell_back_total"].map(|it| figure(site, it));
+        ensure!(flows? == 0 && fell_back? == 2, "sealed all the same");
+        Ok(())
+    });
+}
+
+/// A destination that speaks first is no server of ours either.
+#[test]
+fn a_greeting_of_a_destination_past_the_server_is_no_answer() {
+    fn greet(mut stream: TcpStream) -> Result<()> {
+        stream.write_all(b"220 ready for whoever you may be\r\n")?;
+        echo(stream)
+    }
+    on_site("a greeting", taking_in("elsewhere0", ""), |site| {
+        let place = Place::from(site.topology.web());
+        let web = Service::start(&place, echo_address(), greet)?;
+        let mut flow = connect(site, web.address, RTT)?;
+        let mut greeting = [0; 34];
+        flow.read_exact(&mut greeting)?;
+        ensure!(greeting.starts_with(b"220 ready"), "{greeting:?}");
+        exchange(&mut flow)?;
+        let line = "not the server has answered on the way";
+        site.client().wait_for_line(line, SOON)
+    });
+}
+
+#[test]
+fn a_server_that_takes_in_nothing_on_its_way_gets_flows_at_its_port() {
+    let config = SiteConfig {
+        server_tables: format!("[sle]\nlisten = \"{GATEWAY_SAT}:4434\"\n"),
+        ..taking_in("sat0", "")
+    };
+    on_site("a server with a port alone", config, |site| {
+        exchange(&mut talk(&route(site, RTT))?)?;
+        let line = "the server takes in no connections on their way";
+        site.client().wait_for_line(line, SOON)?;
+        ensure!(figure(site, "flows_total")? == 1, "not sealed");
+        Ok(())
+    });
+}
+
+/// So does a release that knows nothing else; port 0 was always that.
+#[test]
+fn a_client_that_knows_ports_alone_goes_through_the_tunnel() {
+    let config = SiteConfig {
+        client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n[sle]\n".into(),
+        ..taking_in("sat0", "")
+    };
+    on_site("a client that knows ports alone", config, |site| {
+        exchange(&mut talk(&route(site, RTT))?)?;
+        site.client()
+            .wait_for_line("the server seals no flows", SOON)?;
+        ensure!(figure(site, "flows_total")? == 0, "sealed");
+        Ok(())
+    });
+}
+
+#[test]
+fn rules_that_others_flush_are_put_back() {
+    on_site("flushed rules", taking_in("sat0", ""), |site| {
+        let mut before = talk(&route(site, RTT))?;
+        let gateway = site.topology.gateway();
+        gateway.run("nft", &["delete", "table", "inet", "bentpipe_sle"])?;
+        let line = "table inet bentpipe_sle is gone and was put back";
+        site.server().wait_for_line(line, SOON)?;
+        gateway.run("ip", &["rule", "del", "priority", "98"])?;
+        let line = "IPv4 rule 98 of [sle] for sat0 is gone and was put back";
+        site.server().wait_for_line(line, SOON)?;
+        let route_of_marks = ["route", "flush", "table", "25204"];
+        gateway.run("ip", &route_of_marks)?;
+        let line = "IPv4 route to this machine in routing table 25204 is gone and was put back";
+        site.server().wait_for_line(line, SOON)?;
+        exchange(&mut before)?;
+        exchange(&mut talk(&route(site, RTT))?)?;
+        ensure!(figure(site, "flows_total")? == 2, "not sealed");
+        let status = server_status(site)?;
+        let repairs = status["kernel"].as_array().context("no repairs")?;
+        let of = |part: &str| repairs.iter().any(|repair| repair["part"] == part);
+        ensure!(of("table inet bentpipe_sle"), "{repairs:?}");
+        site.stop_server()?;
+        let tables = site.topology.gateway().run("nft", &["list", "tables"])?;
+        ensure!(!tables.contains("bentpipe_sle"), "left behind: {tables}");
+        let rules = site.topology.gateway().run("ip", &["rule"])?;
+        ensure!(!rules.contains("25204"), "left behind: {rules}");
+        Ok(())
+    });
+}
+
+/// Connections of others pass, as do those that were begun before; of those that come from a client's address and are no SLE, none
+/// reaches anybody.
+#[test]
+fn strangers_pass_or_are_refused_as_the_keys_say() {
+    const OTHER: &str = "10.20.0.77";
+    on_site("strangers", taking_in("sat0", ""), |site| {
+        let place = Place::from(site.topology.web());
+        let web = Service::start(&place, echo_address(), echo)?;
+        let gateway = Place::from(site.topology.gateway());
+        let own = Service::start(&gateway, (GATEWAY_WAN, 0).into(), echo)?;
+        site.stop_server()?;
+        let mut earlier = stranger(site, TERMINAL_SAT, web.address)?;
+        exchange(&mut earlier)?;
+        site.start_server()?;
+        exchange(&mut earlier).context("begun before")?;
+
+        let reached = web.accepted();
+        let mut clear = stranger(site, TERMINAL_SAT, web.address)?;
+        clear.write_all(b"GET / HTTP/1.1\r\n\r\n")?;
+        let (heard, end) = read_to_the_end(&mut clear);
+        ensure!(heard.is_empty() && end.is_err(), "{heard:?}, {end:?}");
+        ensure!(refused(site, "preface")? == 1, "not refused by its preface");
+        ensure!(web.accepted() == reached, "dialled for a stranger");
+
+        let add = ["addr", "add", &format!("{OTHER}/24"), "dev", "sat0"];
+        site.topology.terminal().run("ip", &add)?;
+        let other: IpAddr = OTHER.parse()?;
+        exchange(&mut stranger(site, other, web.address)?).context("from elsewhere")?;
+        exchange(&mut stranger(site, TERMINAL_SAT, own.address)?).context("to the gateway")?;
+        // A server that was killed stands in nobody's way.
+        site.kill_server()?;
+        exchange(&mut stranger(site, TERMINAL_SAT, web.address)?).context("without a server")
+    });
+}
+
+/// Somebody at the terminal who leads connections for one host to another one.
+struct Diversion {
+    web: Service,
+    other: Service,
+}
+
+impl Diversion {
+    /// The two hosts; nothing is diverted yet.
+    fn prepare(site: &Site) -> Result<Self> {
+        let place = Place::from(site.topology.web());
+        let web = Service::start(&place, echo_address(), echo)?;
+        let other = SocketAddr::from((host(1), web.address.port()));
+        let other = Service::start(&place, other, echo)?;
+        Ok(Self { web, other })
+    }
+
+    /// Diverts from now on.
+    fn begin(&self, site: &Site) -> Result<()> {
+        let (port, other) = (self.web.address.port(), self.other.address.ip());
+        let table = format!(
+            "add table ip divert; \
+             add chain ip divert out {{ type nat hook output priority -100; }}; \
+             add rule ip divert out ip daddr {WEB} tcp dport {port} dnat to {other}"
+        );
+        site.topology.terminal().run("nft", &[&table])?;
+        Ok(())
+    }
+}
+
+#[test]
+fn an_answer_for_another_destination_is_none() {
+    on_site("redirected at once", taking_in("sat0", ""), |site| {
+        let diversion = Diversion::prepare(site)?;
+        diversion.begin(site)?;
+        exchange(&mut connect(site, diversion.web.address, RTT)?)?;
+        let line = "not the server has answered on the way";
+        site.client().wait_for_line(line, SOON)?;
+        ensure!(diversion.other.accepted() == 0, "redirected");
+        ensure!(diversion.web.accepted() == 1, "not through the tunnel");
+        ensure!(figure(site, "flows_total")? == 0, "sealed");
+        Ok(())
+    });
+}
+
+/// Nor is anything dialled for a flow that is redirected once the server has shown that it is on the way.
+#[test]
+fn a_redirected_connection_is_not_dialled() {
+    on_site("redirected later", taking_in("sat0", ""), |site| {
+        let diversion = Diversion::prepare(site)?;
+        exchange(&mut connect(site, diversion.web.address, RTT)?)?;
+        ensure!(figure(site, "flows_total")? == 1, "not sealed");
+        diversion.begin(site)?;
+        let mut flow = connect(site, diversion.web.address, RTT)?;
+        let _ = flow.write_all(b"are you there?");
+        let (heard, end) = read_to_the_end(&mut flow);
+        ensure!(heard.is_empty() && end.is_err(), "{heard:?}, {end:?}");
+        ensure!(diversion.other.accepted() == 0, "dialled");
+        ensure!(refused(site, "redirected")? == 1, "not counted");
+        Ok(())
+    });
+}
