@@ -14,6 +14,7 @@ mod counts;
 mod devices;
 mod intake;
 mod journal;
+mod kept;
 mod keys;
 mod les;
 mod link;
@@ -346,6 +347,7 @@ impl Pep {
             sandbox: sandbox::entered(),
             all_tunnels_memory: Some(Memory::of(pool)),
             events: events::last(),
+            kernel: self.rules.repairs(),
             ..StatusReport::new(
                 self.config.file.clone(),
                 uptime.as_secs(),
