@@ -243,7 +243,7 @@ impl Pep {
         }
     }
 
-    /// Resets what cannot be written to its ends any more once the key is erased.
+    /// Resets what cannot be written to its ends any more once the keys are erased.
     fn withdraw(&self, pair: &Pair) {
         self.act(|relays, now| relays.withdraw(now, &pair.scope()));
     }
@@ -327,6 +327,9 @@ impl Pep {
             self.link.shard().share_memory();
             self.link.learn();
             self.relays.borrow_mut().tick(process::since_1970());
+            if let Some(keys) = &self.keys {
+                keys.tick(|pair| self.withdraw(&pair));
+            }
         }
     }
 
