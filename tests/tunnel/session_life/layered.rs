@@ -230,9 +230,9 @@ fn packets_that_a_middle_box_drops_are_told() {
         }
         site.client().wait_for_line(told, SOON)?;
         gateway.run("nft", &["delete", "table", "inet", "blocked"])?;
+        exchange(&mut talk(&route(site, RTT))?)?;
         site.client()
             .wait_for_line("packets of LES come in again", SOON)?;
-        exchange(&mut talk(&route(site, RTT))?)?;
         ensure!(reason(site)?.is_empty(), "still told");
         Ok(())
     });
