@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::tunnel::LesKind::{self, Q1, Q2, Q3};
 use bentpipe_sealed::Exporter;
 use bentpipe_sealed::les::sa::{
-    Answer, Grant, Handshake, Held, Initiator, Material, PepKey, Plan, Proof, Proposal, Psk,
-    Random, Responder, Rules, Step, Unopened, Word,
+    Answer, Grant, Handshake, Held, Initiator, LAST_WORDS, Material, PepKey, Plan, Proof, Proposal,
+    Psk, Random, Responder, Rules, Step, Unopened, Word,
 };
 use bentpipe_sealed::les::{
     ASSOCIATIONS_OF_CLIENT, ClientKey, Grants, HeaderRoot, Spi, SpiPair, Writer,
@@ -116,7 +116,7 @@ impl Pair {
                 6 => self.packet(0, value),
                 7 => self.packet(1, value),
                 8 => self.a.introduce(PepKey([value % 5; 32])),
-                _ => self.a.revoke(PepKey([value % 5; 32])),
+                _ => self.a.revoke(self.now, PepKey([value % 5; 32])),
             }
             self.steps();
         }
@@ -147,8 +147,12 @@ impl Pair {
                 }
                 Step::Withdraw(pep) => {
                     let pep = &mut self.peps[usize::from(pep.0[0])];
-                    pep.forget(CLIENT);
-                    assert!(pep.is_empty() && pep.deadline().is_none());
+                    pep.forget(self.now, CLIENT);
+                    assert!(pep.is_empty());
+                    assert!(
+                        pep.deadline()
+                            .is_none_or(|until| until <= self.now + LAST_WORDS)
+                    );
                 }
                 _ => {}
             }

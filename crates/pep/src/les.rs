@@ -109,6 +109,11 @@ impl LesTraffic {
         *cause += 1;
     }
 
+    /// Packets that were sealed and sent, and that were opened.
+    pub(crate) fn packets(&self) -> (u64, u64) {
+        (self.figures.packets_out, self.figures.packets_in)
+    }
+
     /// Bytes that have crossed the link, IP packets whole.
     pub(crate) fn crossed(&self) -> u64 {
         self.crossed

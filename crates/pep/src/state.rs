@@ -37,8 +37,34 @@ pub(crate) fn directory(file: &Path) -> &Path {
 /// Writes aside, syncs and renames, so that a power cut leaves the old file or the new. Makes the directory. Blocks as long
 /// as the disk does.
 pub(crate) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let directory = directory(file);
-    fs::create_dir_all(directory)?;
+    // Without this a file system may put the new name on the disk before the bytes, and a power cut leaves an empty file.
+    exchange(file, bytes, File::sync_all)?;
+    #[cfg(test)]
+    SYNCED.set(SYNCED.get() + 1);
+    // The name itself. Not every file system can sync a directory; then the old file may come back, whole.
+    let _ = File::open(directory(file)).and_then(|directory| directory.sync_all());
+    Ok(())
+}
+
+/// Writes aside and renames: the end of this process leaves the old file or the new, and a power cut may leave anything. Makes
+/// the directory. Waits for no disk.
+pub(crate) fn replace_in_memory(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    exchange(file, bytes, |_| Ok(()))
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Files of this thread that have waited for the disk.
+    pub(crate) static SYNCED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+/// Writes aside, has that `kept`, and renames.
+fn exchange(
+    file: &Path,
+    bytes: &[u8],
+    kept: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
+    fs::create_dir_all(directory(file))?;
     let aside = file.with_extension("new");
     let mut options = OpenOptions::new();
     let mut new = options
@@ -50,12 +76,8 @@ pub(crate) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     // It may have been left behind with another mode.
     new.set_permissions(fs::Permissions::from_mode(0o600))?;
     new.write_all(bytes)?;
-    // Without this a file system may put the new name on the disk before the bytes, and a power cut leaves an empty file.
-    new.sync_all()?;
-    fs::rename(aside, file)?;
-    // The name itself. Not every file system can sync a directory; then the old file may come back, whole.
-    let _ = File::open(directory).and_then(|directory| directory.sync_all());
-    Ok(())
+    kept(&new)?;
+    fs::rename(aside, file)
 }
 
 /// One file of the state directory that is replaced again and again, in order, without holding up its writer.

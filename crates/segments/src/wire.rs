@@ -25,8 +25,8 @@ const BLOB_HEAD: usize = 11;
 /// Bytes that a payload zone of LES has beside the payload: its number and its tag.
 const ZONE: usize = 20;
 
-/// Longest payload in LES, bytes: 1424 without the headers of IPv4 and TCP.
-const LONGEST_ZONED: u16 = 1384;
+/// Longest payload in LES, bytes: 1404 without the headers of IPv4 and TCP.
+const LONGEST_ZONED: u16 = 1364;
 
 /// Address and port of one end.
 pub type Endpoint = (IpAddr, u16);

@@ -128,13 +128,13 @@ fn take(
                 Ok(format!("grant {writer} {}", grant.renewed))
             }
             Word::Ended(spis) => {
-                grants.end(client, spis);
+                grants.end(now, client, spis);
                 Ok("ended".into())
             }
         },
         LineNotice::Down(end) => {
             if let LineEnd::Closed(_) = end {
-                grants.forget(client);
+                grants.forget(now, client);
             }
             Ok(format!("down {end:?}"))
         }

@@ -11,13 +11,13 @@ use bentpipe_emulator::topology::{GATEWAY_SAT, Process, TERMINAL_LAN, VPN_HOST, 
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::keys;
 use bentpipe_testbed::memory::{holds, memory};
-use bentpipe_testbed::peer::read_exactly;
+use bentpipe_testbed::peer::{read_exactly, read_to_reset};
 use bentpipe_testbed::site::near;
 use bentpipe_testbed::transfer::{Transfer, Way};
 use rustix::process::Signal;
 
 use super::site::{Pep, PepSite, SOON};
-use super::{LENGTH, reset};
+use super::{LENGTH, reset, whole_or_reset};
 use crate::BENTPIPE;
 use crate::talk::{half_close, talk};
 
@@ -92,6 +92,23 @@ impl LayeredSite {
         Ok(())
     }
 
+    /// Takes all PEPs from the client's list, and waits until they have no keys of it.
+    fn revoke(&self) -> Result<()> {
+        let file = self.site.topology.directory().join("client.toml");
+        let text = fs::read_to_string(&file)?;
+        let (before, _) = text.split_once("[[les.pep]]").expect("it has some");
+        fs::write(&file, before)?;
+        self.client.signal(Signal::HUP)?;
+        let deadline = Instant::now() + SOON;
+        for pep in Pep::BOTH {
+            while self.site.status(pep)?["keys"]["associations"] != 0 {
+                ensure!(Instant::now() < deadline, "{pep:?} keeps its keys");
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Ok(())
+    }
+
     /// Number of flows that have been relayed at both.
     fn relayed(&self) -> Result<[u64; 2]> {
         let [one, other] = Pep::BOTH.map(|pep| self.site.figure(pep, "/relayed_total"));
@@ -142,21 +159,39 @@ fn a_client_that_takes_its_keys_back_is_passed_untouched() {
             let [route, _] = les.site.routes();
             talk(&route)?;
             ensure!(les.relayed()? == [1; 2]);
-            let file = les.site.topology.directory().join("client.toml");
-            let text = fs::read_to_string(&file)?;
-            let (before, _) = text.split_once("[[les.pep]]").expect("it has some");
-            fs::write(&file, before)?;
-            les.client.signal(Signal::HUP)?;
-            let deadline = Instant::now() + SOON;
-            for pep in Pep::BOTH {
-                while les.site.status(pep)?["keys"]["associations"] != 0 {
-                    ensure!(Instant::now() < deadline, "{pep:?} keeps its keys");
-                    thread::sleep(Duration::from_millis(50));
-                }
-            }
+            les.revoke()?;
             Transfer::start(&route, Way::Download, LENGTH)?.finish_whole()?;
             ensure!(les.relayed()? == [1; 2], "flows are relayed without keys");
             ensure!(les.site.figure(Pep::Gateway, "/passed_total/no_key")? > 0);
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn flows_of_peps_that_are_all_revoked_at_once_are_reset() {
+    on_layered_site(
+        "flows_of_peps_that_are_all_revoked_at_once_are_reset",
+        |les| {
+            let [route, _] = les.site.routes();
+            let mut idle = talk(&route)?;
+            let download = Transfer::start(&route, Way::Download, 10 * LENGTH)?;
+            let upload = Transfer::start(&route, Way::Upload, 10 * LENGTH)?;
+            download.until(LENGTH / 4, SOON)?;
+            upload.until(LENGTH / 4, SOON)?;
+            ensure!(les.relayed()? == [3; 2], "they are relayed");
+            les.revoke()?;
+            let revoked = Instant::now();
+            let ends = [
+                whole_or_reset("download", download)?,
+                whole_or_reset("upload", upload)?,
+            ];
+            let heard = read_to_reset(&mut idle)?;
+            ensure!(heard.is_empty() && ends == [false; 2], "{ends:?}");
+            let waited = revoked.elapsed();
+            ensure!(waited < SOON, "they stood still for {waited:?}");
+            Transfer::start(&route, Way::Download, LENGTH)?.finish_whole()?;
+            ensure!(les.relayed()? == [3; 2], "flows are relayed without keys");
             Ok(())
         },
     );

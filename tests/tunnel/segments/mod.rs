@@ -1,6 +1,7 @@
 //! TCP of unmodified hosts through two PEPs of an operator: what is relayed arrives whole or is reset, and what cannot be relayed
 //! passes as without them.
 
+mod kernel;
 mod layered;
 mod site;
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE};
 use bentpipe_lab::capture::{Capture, CaptureReport, ExpectedPackets, Tunnel};
+use bentpipe_sys::command::run_with_input;
 use bentpipe_testbed::peer::{self, accept, read_exactly, read_to_reset};
 use bentpipe_testbed::reload::reload;
 use bentpipe_testbed::route::{Place, Route};
@@ -168,6 +169,71 @@ fn a_server_without_les_gets_it_through_the_tunnel() {
         ensure!(status["les"]["reason"] == "the server has no LES");
         let opened = &status["flows"]["opened_total"];
         ensure!(*opened == 1, "{opened} flows in the tunnel");
+        Ok(())
+    });
+}
+
+#[test]
+fn over_tls_it_goes_through_the_tunnel_until_udp_passes() {
+    on_site("LES over TLS", layering().with_tls("auto"), |site| {
+        until_it_stands(site)?;
+        block_udp(site)?;
+        let told = "the tunnel goes over TLS, and LES needs UDP";
+        site.client().wait_for_line(told, 3 * SOON)?;
+        // What begins while the rules change may be reset.
+        let deadline = Instant::now() + SOON;
+        while let Err(error) = talk(&route(site, RTT)) {
+            ensure!(Instant::now() < deadline, "no connection: {error:#}");
+        }
+        let download = Transfer::start(&route(site, RTT), Way::Download, LENGTH)?;
+        download.finish_whole()?;
+        let status = client_status(site)?;
+        ensure!(status["les"]["stands"] == false, "{}", status["les"]);
+        let reason = status["les"]["reason"].as_str().unwrap_or_default();
+        ensure!(reason.contains("TLS"), "{reason}");
+        let opened = status["flows"]["opened_total"].as_u64();
+        ensure!(opened > Some(1), "{opened:?} flows in the tunnel");
+        Ok(())
+    });
+}
+
+/// Drops UDP between client and server from now on.
+fn block_udp(site: &Site) -> Result<()> {
+    let rules = "table inet blocked {\n chain block {\n type filter hook prerouting priority raw; meta l4proto udp drop\n }\n}\n";
+    let gateway = site.topology.gateway();
+    run_with_input(gateway.command("nft").args(["-f", "-"]), rules)?;
+    Ok(())
+}
+
+#[test]
+fn packets_that_a_middle_box_drops_are_told() {
+    on_site("LES and a box that drops it", layering(), |site| {
+        until_it_stands(site)?;
+        exchange(&mut talk(&route(site, RTT))?)?;
+        let rules = format!(
+            "table inet blocked {{\n chain block {{\n type filter hook prerouting priority raw; udp dport {LES} drop\n }}\n}}\n"
+        );
+        let gateway = site.topology.gateway();
+        run_with_input(gateway.command("nft").args(["-f", "-"]), &rules)?;
+        let deadline = Instant::now() + 3 * SOON;
+        let told = "packets of LES have left for 10 s and none has come";
+        let reason = |site: &Site| -> Result<String> {
+            let status = client_status(site)?;
+            Ok(status["les"]["reason"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned())
+        };
+        while !reason(site)?.starts_with(told) {
+            ensure!(Instant::now() < deadline, "not told");
+            ensure!(!connects(&route(site, RTT))?, "it passes all the same");
+        }
+        site.client().wait_for_line(told, SOON)?;
+        gateway.run("nft", &["delete", "table", "inet", "blocked"])?;
+        exchange(&mut talk(&route(site, RTT))?)?;
+        site.client()
+            .wait_for_line("packets of LES come in again", SOON)?;
+        ensure!(reason(site)?.is_empty(), "still told");
         Ok(())
     });
 }

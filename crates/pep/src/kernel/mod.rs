@@ -7,7 +7,7 @@
 //!      └────── repair ◄── Keeper (now or later, which line to log, what `status` shows)
 //! ```
 //!
-//! A client and a server have one [`Guardian`] each: a thread that looks at every notice and every [`LOOK`]. What belongs to
+//! A client, a server and a PEP have one [`Guardian`] each: a thread that looks at every notice and every [`LOOK`]. What belongs to
 //! them is a [`Subject`]. When to repair is decided by [`Keeper`], which has no clock.
 
 mod keeper;

@@ -23,9 +23,9 @@ pub(crate) enum KeyEvent {
     Connected(ClientKey),
     /// K2 of an association of this pair is here.
     Granted(Pair),
-    /// The client has ended an association, of which nothing can be opened any more.
+    /// The client has ended an association.
     Ended(ClientKey),
-    /// All K2 of this pair is erased once the event is handled: its relays are to be reset with it.
+    /// The last K2 of this pair is erased in a moment: its relays are to be reset with it.
     Withdrawn(Pair),
     /// The line is lost: K2 of the client holds until its time is over, or the client comes again.
     Lost(ClientKey),
@@ -115,14 +115,17 @@ impl KeyDoor {
                 .map(KeyEvent::Granted)
                 .map_err(|fault| fault.to_string()),
             Ok(Word::Ended(spis)) => {
-                grants.end(client, spis);
+                grants.end(now, client, spis);
                 Ok(KeyEvent::Ended(client))
             }
             Err(fault) => Err(fault.to_string()),
         };
         drop(grants);
         match taken {
-            Ok(event) => tell(event),
+            Ok(event) => {
+                tell(event);
+                self.tell_ending(tell);
+            }
             Err(fault) => {
                 tracing::warn!("the client with public key {key} breaks the protocol: {fault}");
                 self.put_out(id, LineCode::Violation, &fault, tell);
@@ -167,12 +170,22 @@ impl KeyDoor {
     }
 
     fn erase(&self, key: &PublicKey, tell: &mut impl FnMut(KeyEvent)) {
-        let client = client(key);
-        let pairs = self.grants().pairs(client);
-        for pair in pairs {
+        self.grants().forget(process::now(), client(key));
+        self.tell_ending(tell);
+    }
+
+    /// Tells of pairs whose last K2 goes.
+    fn tell_ending(&self, tell: &mut impl FnMut(KeyEvent)) {
+        loop {
+            let ending = self.grants().poll_ending(process::now());
+            let Some(pair) = ending else { return };
             tell(KeyEvent::Withdrawn(pair));
         }
-        self.grants().forget(client);
+    }
+
+    /// Erases what is over, and tells of what is about to be; to be called every second.
+    pub(crate) fn tick(&self, mut tell: impl FnMut(KeyEvent)) {
+        self.tell_ending(&mut tell);
     }
 
     /// Puts out clients that are not accepted any more, after the list has changed.

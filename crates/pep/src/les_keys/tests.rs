@@ -133,6 +133,33 @@ fn keys_of_a_listed_client_are_held_until_it_ends_or_revokes_them() {
 }
 
 #[test]
+fn a_pair_whose_last_key_is_ended_is_to_be_reset() {
+    on_scene(|scene| async move {
+        let key = PrivateKey::generate().unwrap();
+        scene.listed.lock().unwrap().push(key.public());
+        let (lines, line, _) = scene.client(&key);
+        let say = |word: &Word| lines.with(|lines, now| lines.send(now, line, &word.encode()));
+        say(&grant(300, 2));
+        let spis = SpiPair {
+            to_b: Spi::new(300).unwrap(),
+            to_a: Spi::new(301).unwrap(),
+        };
+        say(&Word::Ended(spis));
+        let withdrawn = |event: &KeyEvent| matches!(event, KeyEvent::Withdrawn(_));
+        scene
+            .until(|| scene.events.borrow().iter().any(withdrawn))
+            .await;
+        let told = scene.events.borrow().iter().copied().find(withdrawn);
+        let Some(KeyEvent::Withdrawn(pair)) = told else {
+            unreachable!("it was found");
+        };
+        // Its ends can still be told.
+        let scope = pair.scope();
+        assert!(scene.door.grants().holds(&scope) && !scene.door.grants().stays(&scope));
+    });
+}
+
+#[test]
 fn a_client_that_breaks_the_protocol_or_leaves_the_list_is_put_out_with_its_keys() {
     on_scene(|scene| async move {
         let keys = [(); 2].map(|()| PrivateKey::generate().unwrap());

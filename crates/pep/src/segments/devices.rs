@@ -17,13 +17,30 @@ use tokio::io::unix::AsyncFd;
 use crate::device::{BATCH, read_batch, write_batch};
 
 /// Largest MTU that a device may have: the kernel answers no packet with "too big" here, but where it leaves.
-const MTU: usize = 65_535;
+pub(super) const MTU: usize = 65_535;
 
 /// Name of the device of packets from `side`.
 pub(super) const fn name(side: Side) -> &'static str {
     match side {
         Side::Lan => "bentpipe-lan",
         Side::Wan => "bentpipe-wan",
+    }
+}
+
+/// Files of the kernel by which what the device of `side` delivers is forwarded, also where the machine forwards by interface.
+pub(super) fn forwarding(side: Side) -> [String; 2] {
+    let name = name(side);
+    [
+        format!("/proc/sys/net/ipv4/conf/{name}/forwarding"),
+        // Not before Linux 6.17.
+        format!("/proc/sys/net/ipv6/conf/{name}/force_forwarding"),
+    ]
+}
+
+/// Has what the device of `side` delivers forwarded, as far as this kernel has that.
+fn open_forwarding(side: Side) {
+    for file in forwarding(side) {
+        let _ = fs::write(file, "1");
     }
 }
 
@@ -37,12 +54,7 @@ impl SideDevice {
     fn create(side: Side) -> io::Result<Self> {
         let name = name(side);
         let tun = Device::named(name, MTU)?.into_tun();
-        // What the device delivers is forwarded also where the machine forwards by interface.
-        let _ = fs::write(format!("/proc/sys/net/ipv4/conf/{name}/forwarding"), "1");
-        let _ = fs::write(
-            format!("/proc/sys/net/ipv6/conf/{name}/force_forwarding"),
-            "1",
-        );
+        open_forwarding(side);
         #[expect(
             deprecated,
             reason = "a BulkTun stays open as long as its AsyncFd; the new form is unsafe"

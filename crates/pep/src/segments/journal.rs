@@ -1,7 +1,9 @@
 //! Journal of relayed flows: what a PEP that was killed had acknowledged for, its successor resets.
 //!
-//! A flow stands in the file before the other PEP, and so an end, can rely on this one. The file outlives the process, not a
-//! crash of the machine. Lines are appended, and now and then those that still count are written anew.
+//! A flow stands in the file before the other PEP, and so an end, can rely on this one. The file outlives the process. Packets
+//! wait while a line is handed to the kernel, never for a disk: what a power cut or a crash of the machine leaves may lack
+//! flows, and counts as incomplete, which the first line tells. Lines are appended, and now and then those that still count are
+//! written anew.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -33,6 +35,8 @@ pub(super) struct Journal {
     until: Duration,
     /// The file told what an earlier process had relayed.
     complete: bool,
+    /// A file was there and may have told of less: so does the one that is written now, until earlier flows do not count.
+    doubted: bool,
     lines: usize,
     /// The file cannot be written, and the log was told.
     broken: bool,
@@ -48,12 +52,15 @@ impl Journal {
             );
             None
         });
+        let doubted = matches!(read, Some((_, false)));
+        let (earlier, complete) = read.unwrap_or_default();
         let mut journal = Self {
             file,
             present: HashSet::new(),
             lines: 0,
-            complete: read.is_some(),
-            earlier: read.unwrap_or_default(),
+            complete,
+            doubted,
+            earlier,
             until: now + KEPT,
             broken: false,
         };
@@ -91,7 +98,8 @@ impl Journal {
         self.earlier.contains(name)
     }
 
-    /// Says whether the file told of all flows that an earlier process had relayed; else there was none, or it was lost.
+    /// Says whether the file told of all flows that an earlier process had relayed; else there was none, or the machine was
+    /// started anew and the file is as old as its disk had it.
     pub(super) fn is_complete(&self) -> bool {
         self.complete
     }
@@ -105,8 +113,9 @@ impl Journal {
 
     /// Forgets flows of the earlier process when they are old enough; `now` is since 1970.
     pub(super) fn expire(&mut self, now: Duration) {
-        if now >= self.until && !self.earlier.is_empty() {
+        if now >= self.until && (self.doubted || !self.earlier.is_empty()) {
             self.earlier.clear();
+            (self.doubted, self.complete) = (false, true);
             self.rewrite();
         }
     }
@@ -119,7 +128,10 @@ impl Journal {
 
     fn rewrite(&mut self) {
         let all = self.present.union(&self.earlier);
-        let text: String = all.map(|name| line('+', name)).collect();
+        let lines = all.map(|name| line('+', name));
+        let text: String = std::iter::once(self.file.head(self.doubted))
+            .chain(lines)
+            .collect();
         self.lines = self.present.len() + self.earlier.len();
         let written = self.file.replace(&text);
         self.tell(written);
@@ -166,33 +178,56 @@ fn parse(line: &str) -> Option<(bool, FlowName)> {
     Some((begins, FlowName { scope, lan, wan }))
 }
 
+/// Name of this run of the machine; empty if the kernel tells none.
+fn boot() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+/// Flows that a file tells of, and whether that is all of them.
+type Told = (HashSet<FlowName>, bool);
+
 /// File of a journal.
 pub(super) struct JournalFile {
     path: PathBuf,
+    /// Name of this run of the machine.
+    boot: String,
     open: Option<File>,
 }
 
 impl JournalFile {
     /// Names the file; nothing is opened.
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, open: None }
+        Self {
+            path,
+            boot: boot(),
+            open: None,
+        }
+    }
+
+    /// First line: the run of the machine of which the file tells all, or none if that is `doubted`.
+    fn head(&self, doubted: bool) -> String {
+        let boot = if doubted { "unknown" } else { &self.boot };
+        format!("boot {boot}\n")
     }
 
     /// Flows that the file says are relayed; `None`: there is no file.
-    fn read(&self) -> io::Result<Option<HashSet<FlowName>>> {
+    fn read(&self) -> io::Result<Option<Told>> {
         let bytes = match state::read(&self.path, LONGEST) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         let mut flows = HashSet::new();
-        for (begins, name) in String::from_utf8_lossy(&bytes).lines().filter_map(parse) {
+        let text = String::from_utf8_lossy(&bytes);
+        for (begins, name) in text.lines().filter_map(parse) {
             match begins {
                 true => flows.insert(name),
                 false => flows.remove(&name),
             };
         }
-        Ok(Some(flows))
+        let complete = !self.boot.is_empty() && text.starts_with(&self.head(false));
+        Ok(Some((flows, complete)))
     }
 
     fn append(&mut self, text: &str) -> io::Result<()> {
@@ -214,7 +249,7 @@ impl JournalFile {
 
     fn replace(&mut self, text: &str) -> io::Result<()> {
         self.open = None;
-        state::replace(&self.path, text.as_bytes())
+        state::replace_in_memory(&self.path, text.as_bytes())
     }
 }
 
@@ -268,7 +303,30 @@ mod tests {
             journal.end(&flow);
         }
         let lines = fs::read_to_string(&path).unwrap().lines().count();
-        assert!(lines <= SLACK + 2, "{lines} lines");
+        assert!(lines <= SLACK + 3, "{lines} lines");
+        assert_eq!(state::SYNCED.get(), 0, "packets have waited for a disk");
+    }
+
+    #[test]
+    fn what_another_run_of_the_machine_left_counts_and_is_not_taken_for_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("flows");
+        assert!(load(&path, 0).begin(&name(1)));
+        let text = fs::read_to_string(&path).unwrap();
+        let (head, lines) = text.split_once('\n').unwrap();
+        for before in [format!("{head}0\n{lines}"), lines.to_owned()] {
+            fs::write(&path, before).unwrap();
+            for process in 1..3 {
+                let after = load(&path, process);
+                assert!(after.was_relayed(&name(1)) && !after.is_complete());
+            }
+        }
+        // An empty file is what a file system may leave of one that was not synced.
+        fs::write(&path, "").unwrap();
+        let mut after = load(&path, 3);
+        assert!(!after.is_complete());
+        after.expire(KEPT + Duration::from_secs(3));
+        assert!(after.is_complete() && load(&path, 4).is_complete());
     }
 
     #[test]

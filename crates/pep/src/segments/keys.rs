@@ -1,6 +1,5 @@
 //! Keys of headers that clients hand over at the door, as relays use them; which clients may, is a list that a reload replaces.
 
-use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +16,6 @@ use crate::keys::{PrivateKey, PublicKey};
 use crate::les_keys::{KeyDoor, KeyEvent};
 use crate::process::RunError;
 use crate::status;
-
-/// Pairs whose names are kept; of more, all are computed anew.
-const MOST_NAMES: usize = 4096;
 
 /// Clients that may hand over keys.
 #[derive(Clone, Default)]
@@ -62,12 +58,10 @@ impl ClientKeys {
     pub(super) fn granted(&self) -> GrantedKeys {
         GrantedKeys {
             door: self.door.clone(),
-            scopes: HashMap::new(),
-            pairs: HashMap::new(),
         }
     }
 
-    /// Takes keys; `withdrawn` hears of pairs whose keys are erased after that. Never ends but with an error.
+    /// Takes keys; `withdrawn` hears of pairs whose last keys are erased in a moment. Never ends but with an error.
     pub(super) async fn serve(&self, mut withdrawn: impl FnMut(Pair)) -> io::Result<()> {
         self.door.serve(|event| told(event, &mut withdrawn)).await
     }
@@ -76,6 +70,11 @@ impl ClientKeys {
     pub(super) fn list(&self, clients: Vec<PublicKey>, mut withdrawn: impl FnMut(Pair)) {
         *self.listed.keys() = clients;
         self.door.recheck(|event| told(event, &mut withdrawn));
+    }
+
+    /// Erases what is over; `withdrawn` as for [`Self::serve`]. To be called every second.
+    pub(super) fn tick(&self, mut withdrawn: impl FnMut(Pair)) {
+        self.door.tick(|event| told(event, &mut withdrawn));
     }
 
     /// Erases all keys, and tells clients that the PEP stops.
@@ -100,26 +99,9 @@ fn told(event: KeyEvent, withdrawn: &mut impl FnMut(Pair)) {
     }
 }
 
-/// Keys at the door, and the names of the pairs that have used them.
+/// Keys at the door.
 pub(super) struct GrantedKeys {
     door: Rc<KeyDoor>,
-    scopes: HashMap<Pair, Scope>,
-    pairs: HashMap<Scope, Pair>,
-}
-
-/// Name of a pair between PEPs, which is a digest: computed once.
-fn scope(scopes: &mut HashMap<Pair, Scope>, pairs: &mut HashMap<Scope, Pair>, pair: Pair) -> Scope {
-    if let Some(scope) = scopes.get(&pair) {
-        return *scope;
-    }
-    if scopes.len() >= MOST_NAMES {
-        scopes.clear();
-        pairs.clear();
-    }
-    let scope = pair.scope();
-    scopes.insert(pair, scope);
-    pairs.insert(scope, pair);
-    scope
 }
 
 impl HeaderKeys for GrantedKeys {
@@ -130,7 +112,7 @@ impl HeaderKeys for GrantedKeys {
             PepUnopened::Unknown | PepUnopened::Discarded(_) => StaysClosed::NoKey,
         })?;
         Ok(OpenedPacket {
-            scope: scope(&mut self.scopes, &mut self.pairs, opened.pair),
+            scope: opened.scope,
             toward: opened.toward,
             renewed: opened.renewed,
             header: Bytes::copy_from_slice(opened.packet.header()),
@@ -148,10 +130,15 @@ impl HeaderKeys for GrantedKeys {
         parts: (&[u8], Option<&[u8]>),
         out: &mut BytesMut,
     ) -> bool {
-        let Some(pair) = self.pairs.get(scope) else {
-            return false;
-        };
-        let written = self.door.grants().write(now, pair, toward, parts, out);
+        let written = self.door.grants().write(now, scope, toward, parts, out);
         written.is_ok()
+    }
+
+    fn holds(&self, scope: &Scope) -> bool {
+        self.door.grants().holds(scope)
+    }
+
+    fn stays(&self, scope: &Scope) -> bool {
+        self.door.grants().stays(scope)
     }
 }

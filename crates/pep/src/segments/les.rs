@@ -22,9 +22,6 @@ const UDP: u8 = 17;
 /// Length of a UDP header, bytes.
 const UDP_HEADER: usize = 8;
 
-/// Pairs of ends that are remembered; of more, none is learnt.
-const MOST_PAIRS: usize = 4096;
-
 /// Packet whose header zone a key has opened.
 #[derive(Debug)]
 pub(super) struct OpenedPacket {
@@ -63,6 +60,12 @@ pub(super) trait HeaderKeys {
         parts: (&[u8], Option<&[u8]>),
         out: &mut BytesMut,
     ) -> bool;
+
+    /// Says whether a key of the pair is here, if only for last words.
+    fn holds(&self, scope: &Scope) -> bool;
+
+    /// Says whether a key of the pair is here, and not about to go.
+    fn stays(&self, scope: &Scope) -> bool;
 }
 
 /// No keys: nobody has granted any.
@@ -80,6 +83,14 @@ impl HeaderKeys for NoKeys {
         _: (&[u8], Option<&[u8]>),
         _: &mut BytesMut,
     ) -> bool {
+        false
+    }
+
+    fn holds(&self, _: &Scope) -> bool {
+        false
+    }
+
+    fn stays(&self, _: &Scope) -> bool {
         false
     }
 }
@@ -101,7 +112,7 @@ pub(super) struct LayeredSegment {
     pub(super) renewed: bool,
 }
 
-/// Keys, and the pairs of ends that are known.
+/// Keys, and the pairs of ends that are known: those of which a key is here.
 pub(super) struct Layers {
     keys: Box<dyn HeaderKeys>,
     pairs: HashMap<Scope, KnownPair>,
@@ -127,10 +138,7 @@ impl Layers {
         let start = header.map_or(packet.len(), |header| header.offset + UDP_HEADER);
         let datagram = packet.get(start..).ok_or(StaysClosed::NoKey)?;
         let opened = self.keys.open(now, datagram)?;
-        // What a pair's ends cannot be told is not to be taken from them.
-        if !self.learn(side, &opened, packet.slice(..start)) {
-            return Err(StaysClosed::NoKey);
-        }
+        self.learn(side, &opened, packet.slice(..start));
         // UDP has no flows that a PEP relays.
         let headers = Headers::read(&opened.header).ok_or(StaysClosed::NoKey)?;
         let (lan, wan) = match side {
@@ -151,10 +159,17 @@ impl Layers {
         })
     }
 
-    /// Learns outer headers from a true packet, and on which side its ends are. False: there is no room for another pair.
-    fn learn(&mut self, side: Side, opened: &OpenedPacket, outer: Bytes) -> bool {
-        if self.pairs.len() >= MOST_PAIRS && !self.pairs.contains_key(&opened.scope) {
-            return false;
+    /// Says whether flows of the pair may be relayed: its keys are not about to go.
+    pub(super) fn stays(&self, scope: &Scope) -> bool {
+        self.keys.stays(scope)
+    }
+
+    /// Learns outer headers from a true packet, and on which side its ends are.
+    fn learn(&mut self, side: Side, opened: &OpenedPacket, outer: Bytes) {
+        if !self.pairs.contains_key(&opened.scope) {
+            // As many as keys are granted for, which is bounded for each client of the list.
+            let keys = &self.keys;
+            self.pairs.retain(|scope, _| keys.holds(scope));
         }
         let client = match opened.toward {
             Toward::B => side,
@@ -171,7 +186,6 @@ impl Layers {
             *back = readdressed(back, &outer);
         }
         known.outer[place(opened.toward)] = Some(outer);
-        true
     }
 
     /// Packet of a segment to the end on `side`, in the other end's name; `None`: its key is not here any more.

@@ -14,6 +14,7 @@ mod counts;
 mod devices;
 mod intake;
 mod journal;
+mod kept;
 mod keys;
 mod les;
 mod link;
@@ -247,7 +248,7 @@ impl Pep {
         }
     }
 
-    /// Resets what cannot be written to its ends any more once the key is erased.
+    /// Resets what cannot be written to its ends any more once the keys are erased.
     fn withdraw(&self, pair: &Pair) {
         self.act(|relays, now| relays.withdraw(now, &pair.scope()));
     }
@@ -331,6 +332,9 @@ impl Pep {
             self.link.shard().share_memory();
             self.link.learn();
             self.relays.borrow_mut().tick(process::since_1970());
+            if let Some(keys) = &self.keys {
+                keys.tick(|pair| self.withdraw(&pair));
+            }
         }
     }
 
@@ -351,6 +355,7 @@ impl Pep {
             sandbox: sandbox::entered(),
             all_tunnels_memory: Some(Memory::of(pool)),
             events: events::last(),
+            kernel: self.rules.repairs(),
             ..StatusReport::new(
                 self.config.file.clone(),
                 uptime.as_secs(),

@@ -170,15 +170,12 @@ impl SegmentRelays {
     }
 
     /// Says whether an earlier process had relayed the flow. With a `first` segment another connection of that name begins.
-    /// `supposed` answers where nothing was noted of earlier flows.
+    /// `supposed` answers where not all earlier flows were noted.
     pub(super) fn was_relayed(&mut self, name: &FlowName, first: bool, supposed: bool) -> bool {
         if first {
             self.journal.renew(name);
         }
-        match self.journal.is_complete() {
-            true => self.journal.was_relayed(name),
-            false => supposed,
-        }
+        self.journal.was_relayed(name) || supposed && !self.journal.is_complete()
     }
 
     /// Hands on a packet that came from `side`.
@@ -264,7 +261,7 @@ impl SegmentRelays {
         self.places.len()
     }
 
-    /// Resets flows of this pair of ends, whose keys are about to be erased.
+    /// Resets flows of this pair of ends, whose keys are about to go.
     pub(super) fn withdraw(&mut self, now: Instant, scope: &Scope) {
         let of_pair = |name: &FlowName| name.scope == *scope;
         let all = self.names.iter();
@@ -273,7 +270,7 @@ impl SegmentRelays {
         let places: Vec<_> = places.collect();
         if !places.is_empty() {
             tracing::warn!(
-                "{} relayed flows are reset: their client has taken its keys back",
+                "{} relayed flows are reset: the keys of their headers are taken back, or their time is over",
                 places.len()
             );
         }
@@ -332,12 +329,13 @@ impl SegmentRelays {
         }
     }
 
-    /// Notes that a flow has a stream. False: it must not, for that cannot be noted.
+    /// Notes that a flow has a stream. False: it must not, for that cannot be noted, or the keys of its headers are about to go.
     fn enter(&mut self, member: Member, place: Place) -> bool {
         let Some(name) = self.tables.of(member.form).name(member.id).copied() else {
             return false;
         };
-        if !self.journal.begin(&name) {
+        let keyless = member.form == Form::Zones && !self.layers.stays(&name.scope);
+        if keyless || !self.journal.begin(&name) {
             return false;
         }
         self.names.insert(member, name);

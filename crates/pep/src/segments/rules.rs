@@ -5,8 +5,11 @@
 //!   without the device: no such route, and the machine's others count
 //! ```
 //!
-//! So a PEP that is gone, however it went, stands in nobody's way; what it leaves behind is replaced by the next one.
+//! So a PEP that is gone, however it went, stands in nobody's way; what it leaves behind is replaced by the next one. A table
+//! has one way for all packets, and a device one side: hence a rule for each side, however many interfaces it has. What other
+//! programs take away of all this is put back (`kept.rs`).
 
+use std::cell::RefCell;
 use std::io;
 use std::time::Duration;
 
@@ -15,8 +18,11 @@ use bentpipe_sys::nft::Table;
 use bentpipe_sys::route::{MarkedRoute, Target};
 
 use super::devices::name;
+use super::kept::KeptRules;
 use crate::config::PepConfig;
 use crate::firewall::{Chain, Family, Mark, PEP_TABLE, anonymous};
+use crate::kernel::{Guardian, Repairs};
+use crate::status::KernelRepair;
 
 /// Time that ends whose flows are given up have to answer, before rules and devices go.
 pub(super) const LAST_WORDS: Duration = Duration::from_millis(400);
@@ -27,8 +33,15 @@ const MASK: u32 = 0xf000_0000;
 /// Priority of the routing rules; before those of clients and servers on the same machine.
 const PRIORITY: u32 = 96;
 
-/// Rules in force. They stay if the process dies.
-pub(super) struct PepRules(());
+/// Both sides of a PEP.
+pub(super) const SIDES: [Side; 2] = [Side::Lan, Side::Wan];
+
+/// Rules in force, and who keeps them there. They stay if the process dies.
+pub(super) struct PepRules {
+    /// `None` once they have been removed.
+    guardian: RefCell<Option<Guardian>>,
+    repairs: Repairs,
+}
 
 impl PepRules {
     /// Leads packets into the devices, which are there.
@@ -36,34 +49,37 @@ impl PepRules {
     /// # Errors
     /// `nft` or the privilege is missing; then nothing stays behind.
     pub(super) fn install(config: &PepConfig) -> io::Result<Self> {
-        let rules = Self(());
-        let installed = [Side::Lan, Side::Wan].into_iter().try_for_each(|side| {
-            let route = route(side);
-            route.install()?;
-            route.attach()
-        });
-        // Last, so that nothing is marked that has no way.
-        let table = Table::new(PEP_TABLE);
-        let installed = installed.and_then(|()| table.replace(&body(config)));
-        if let Err(error) = installed {
-            rules.remove();
-            return Err(error);
-        }
+        let installed = KeptRules::install(body(config)).and_then(Guardian::start);
+        let guardian = installed.inspect_err(|_| remove())?;
         if !forwards() {
             tracing::warn!(
                 "this machine does not forward: set net.ipv4.ip_forward and net.ipv6.conf.all.forwarding to 1, or hosts reach each other neither with nor without the PEP"
             );
         }
-        Ok(rules)
+        Ok(Self {
+            repairs: guardian.repairs(),
+            guardian: RefCell::new(Some(guardian)),
+        })
+    }
+
+    /// Parts that others took away and that were put back.
+    pub(super) fn repairs(&self) -> Vec<KernelRepair> {
+        self.repairs.report()
     }
 
     /// Removes all; packets pass as without a PEP.
     pub(super) fn remove(&self) {
-        // What stays is replaced by the next start.
-        let _ = Table::new(PEP_TABLE).remove();
-        for side in [Side::Lan, Side::Wan] {
-            let _ = route(side).remove();
-        }
+        // Nothing is put back from here on.
+        drop(self.guardian.take());
+        remove();
+    }
+}
+
+/// Removes all that may be there; what stays is replaced by the next start.
+fn remove() {
+    let _ = Table::new(PEP_TABLE).remove();
+    for side in SIDES {
+        let _ = route(side).remove();
     }
 }
 
@@ -84,7 +100,7 @@ const fn value(side: Side) -> u32 {
 }
 
 /// Route of packets from `side` into their device.
-fn route(side: Side) -> MarkedRoute {
+pub(super) fn route(side: Side) -> MarkedRoute {
     MarkedRoute {
         mark: value(side),
         mask: MASK,

@@ -13,7 +13,7 @@ use super::format::{counted, quantity, size, span};
 pub struct Les {
     /// True if an association stands, by which packets are sealed.
     pub stands: bool,
-    /// Reason why none stands (client).
+    /// Reason why none stands, or why nothing comes by it (client).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Associations that have stood.

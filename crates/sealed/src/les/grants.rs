@@ -1,13 +1,15 @@
 //! Grants: associations whose K2 one PEP holds, from Q4 until the end (`PROTOCOL.md` §20.1).
 //!
 //! ```text
-//!  Q4, ENDED of clients ──► Grants ◄── deadline
+//!  Q4, ENDED of clients ──► Grants ◄── deadline         a pair whose last K2 goes ──► reset its flows, LAST_WORDS
 //!                            │  ▲
 //!  packet ─► SPI ─► reader ──╯  ╰── header of a PEP ─► writer of the pair's newest association that is in use
 //! ```
 //!
 //! Several clients may name one SPI, by chance or on purpose: the tag of a packet decides whose it
 //! is.
+
+mod ending;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -23,8 +25,11 @@ use super::{
     Unwritten, Writer, spi_of,
 };
 
-/// Associations of one client; of more, the oldest is forgotten. A client has four at a time.
+/// Associations of one client; of more, the oldest ends. A client has four at a time.
 pub const ASSOCIATIONS_OF_CLIENT: usize = 8;
+
+/// Associations of one client, those included that are about to go; of more, the oldest goes at once.
+const MOST_OF_CLIENT: usize = 2 * ASSOCIATIONS_OF_CLIENT;
 
 /// Longest time for which a grant holds, whatever the client says: 24 h.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -72,8 +77,8 @@ pub enum GrantFault {
 /// Packet that a PEP has opened, and where it belongs.
 #[derive(Debug)]
 pub struct PepOpened<'a> {
-    /// Client and ends.
-    pub pair: Pair,
+    /// Pair of ends.
+    pub scope: Scope,
     /// End that the packet goes to.
     pub toward: Toward,
     /// True if an earlier process of this PEP may have acknowledged bytes of the pair's flows: those
@@ -108,6 +113,7 @@ pub enum PepUnwritten {
 /// Association whose K2 is here.
 struct PepAssociation {
     pair: Pair,
+    scope: Scope,
     spis: SpiPair,
     root: HeaderRoot,
     /// Toward B and toward A.
@@ -117,21 +123,25 @@ struct PepAssociation {
     had: BTreeSet<Writer>,
     /// A true packet has come: the ends use it.
     used: bool,
+    /// K2 is about to go: it serves last words alone.
+    ending: bool,
     until: Instant,
 }
 
 impl PepAssociation {
-    fn new(pair: Pair, grant: &Grant, until: Instant) -> Self {
+    fn new((pair, scope): (Pair, Scope), grant: &Grant, until: Instant) -> Self {
         let both = [Toward::B, Toward::A];
         let reader = |toward| HeaderReader::new(grant.root.clone(), grant.spis.of(toward), toward);
         Self {
             pair,
+            scope,
             spis: grant.spis,
             root: grant.root.clone(),
             readers: both.map(reader),
             writers: writers(grant),
             had: [grant.writer].into(),
             used: false,
+            ending: false,
             until,
         }
     }
@@ -160,7 +170,9 @@ pub struct Grants {
     /// Moments at which grants end.
     due: BTreeSet<(Instant, u64)>,
     of_spi: HashMap<Spi, Vec<u64>>,
-    of_pair: HashMap<Pair, Vec<u64>>,
+    of_scope: HashMap<Scope, Vec<u64>>,
+    /// Pairs whose K2 is about to go, or has gone, of which nobody has been told.
+    ended: BTreeSet<Pair>,
     /// Clients, and what their first Q4 to this process said: an earlier one may have had K2.
     renewed: BTreeMap<ClientKey, bool>,
 }
@@ -190,30 +202,26 @@ impl Grants {
                 }
                 // Windows of the readers stay: a packet is a copy as before.
                 own.writers = writers(grant);
+                own.ending = false;
                 self.due.remove(&(own.until, id));
                 own.until = until;
                 self.due.insert((until, id));
                 return Ok(pair);
             }
-            self.remove(id);
+            self.retire(now, id);
         }
         self.renewed.entry(client).or_insert(grant.renewed);
-        let of_client = self.of_client(client);
-        if let Some(oldest) = of_client
-            .first()
-            .filter(|_| of_client.len() >= ASSOCIATIONS_OF_CLIENT)
-        {
-            self.remove(*oldest);
-        }
+        self.make_room(now, client);
         let id = self.next;
         self.next += 1;
         for spi in [grant.spis.to_b, grant.spis.to_a] {
             self.of_spi.entry(spi).or_default().push(id);
         }
-        self.of_pair.entry(pair).or_default().push(id);
+        let scope = pair.scope();
+        self.of_scope.entry(scope).or_default().push(id);
         self.due.insert((until, id));
         self.held
-            .insert(id, PepAssociation::new(pair, grant, until));
+            .insert(id, PepAssociation::new((pair, scope), grant, until));
         Ok(pair)
     }
 
@@ -228,7 +236,7 @@ impl Grants {
         let is_it = |held: &PepAssociation| held.pair.client == client && held.spis == spis;
         named
             .copied()
-            .find(|id| self.held.get(id).is_some_and(is_it))
+            .rfind(|id| self.held.get(id).is_some_and(is_it))
     }
 
     fn remove(&mut self, id: u64) {
@@ -238,35 +246,14 @@ impl Grants {
         for spi in [held.spis.to_b, held.spis.to_a] {
             drop_from(&mut self.of_spi, &spi, id);
         }
-        drop_from(&mut self.of_pair, &held.pair, id);
+        drop_from(&mut self.of_scope, &held.scope, id);
         self.due.remove(&(held.until, id));
-    }
-
-    /// The client has ended an association: erases its K2.
-    pub fn end(&mut self, client: ClientKey, spis: SpiPair) {
-        if let Some(id) = self.find(client, spis) {
-            self.remove(id);
-        }
-    }
-
-    /// The client has closed the connection, or is not to be served any more: erases all K2 of it.
-    pub fn forget(&mut self, client: ClientKey) {
-        for id in self.of_client(client) {
-            self.remove(id);
-        }
     }
 
     /// Clients of whose associations K2 is here.
     #[must_use]
     pub fn clients(&self) -> BTreeSet<ClientKey> {
         self.held.values().map(|held| held.pair.client).collect()
-    }
-
-    /// Pairs of this client whose K2 is here.
-    #[must_use]
-    pub fn pairs(&self, client: ClientKey) -> BTreeSet<Pair> {
-        let own = self.of_pair.keys().filter(|pair| pair.client == client);
-        own.copied().collect()
     }
 
     /// Opens the header zone of `datagram`.
@@ -294,7 +281,7 @@ impl Grants {
                 Ok(packet) => {
                     held.used = true;
                     return Ok(PepOpened {
-                        pair: held.pair,
+                        scope: held.scope,
                         toward,
                         renewed: self.renewed.get(&held.pair.client) == Some(&true),
                         packet,
@@ -318,43 +305,38 @@ impl Grants {
     pub fn write(
         &mut self,
         now: Instant,
-        pair: &Pair,
+        scope: &Scope,
         toward: Toward,
         (header, zone): (&[u8], Option<&[u8]>),
         out: &mut BytesMut,
     ) -> Result<(), PepUnwritten> {
         self.handle_timeout(now);
-        let all = self.of_pair.get(pair).map_or(&[][..], |all| all);
-        let used = |id: &&u64| self.held.get(id).is_some_and(|held| held.used);
-        let newest = all.iter().rfind(used).or(all.last());
-        let held = newest.and_then(|id| self.held.get_mut(id));
+        let all = self.of_scope.get(scope).into_iter().flatten();
+        let best = all.max_by_key(|id| {
+            let held = self.held.get(id);
+            (held.map(|held| (!held.ending, held.used)), **id)
+        });
+        let held = best.and_then(|id| self.held.get_mut(id));
         let held = held.ok_or(PepUnwritten::Unknown)?;
         Ok(held.writers[place(toward)].write(header, zone, out)?)
     }
 
-    /// Associations whose K2 is here.
+    /// Associations whose K2 is here, and not about to go.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.held.len()
+        self.held.values().filter(|held| !held.ending).count()
     }
 
-    /// Says whether no K2 is here.
+    /// Says whether no K2 is here but for last words.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.len() == 0
     }
 
     /// Moment at which a grant ends, if there is one.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.due.first().map(|(until, _)| *until)
-    }
-
-    /// Erases K2 whose time is over.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some((_, id)) = self.due.first().filter(|(until, _)| *until <= now) {
-            self.remove(*id);
-        }
     }
 }
 

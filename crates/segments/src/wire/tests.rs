@@ -145,9 +145,9 @@ fn what_is_no_message_is_refused_before_its_end_has_come() {
     assert_eq!(fault(&[&open, &head(2, 5)]), WireFault::Flags(2));
     assert_eq!(fault(&[&open, &head(0x1008, 5)]), WireFault::Flags(0x1008));
     assert_eq!(fault(&[&open, &head(8, 0)]), WireFault::Length(0));
-    assert_eq!(fault(&[&zoned, &head(8, 1385)]), WireFault::Length(1385));
+    assert_eq!(fault(&[&zoned, &head(8, 1365)]), WireFault::Length(1365));
     assert_eq!(
-        fault(&[&zoned, &head(8, 1384), &[0; 1404], &[9]]),
+        fault(&[&zoned, &head(8, 1364), &[0; 1384], &[9]]),
         WireFault::Kind(9)
     );
 }

@@ -240,6 +240,42 @@ fn a_pep_that_the_server_does_not_accept_gets_no_key_until_it_does() {
     );
 }
 
+/// The association before still receives then, so that the PEP can reset what it had acknowledged.
+#[test]
+fn a_pep_that_the_next_association_leaves_out_is_told_so_at_once() {
+    let key = new_key();
+    on_site(
+        "LES and a PEP that the server accepts no more",
+        listed(&key.public()),
+        |site| {
+            let (pep, _between) = (holder(site, &key)?, plain_box(site)?);
+            until_it_stands(site)?;
+            pep.wait_for("grant", SOON)?;
+            ensure!(!pep.keys().grants.is_empty());
+            let line = format!("peps = [\"{}\"]\n", key.public());
+            edit(&site.server_file(), &line, "")?;
+            reload(site, "reloaded")?;
+            // Another PEP has a new association begin, as an hour would.
+            let file = site.client_file();
+            let whole = fs::read_to_string(&file)?;
+            let spare = entry(&new_key().public()).replace("hub", "spare");
+            let spare = spare.replace(&KEYS.to_string(), "4503");
+            fs::write(&file, format!("{whole}{spare}"))?;
+            reload_client(site, "reloaded: +1 -0 PEPs")?;
+            let deadline = Instant::now() + SOON;
+            while !pep.keys().grants.is_empty() {
+                ensure!(
+                    Instant::now() < deadline,
+                    "it keeps {:?}",
+                    pep.keys().grants
+                );
+                thread::sleep(Duration::from_millis(50));
+            }
+            exchange(&mut talk(&route(site, RTT))?)
+        },
+    );
+}
+
 #[test]
 fn a_pep_that_is_away_is_gone_past_and_has_another_number_when_it_is_back() {
     let key = new_key();

@@ -6,7 +6,7 @@ use bentpipe_sealed::les::sa::PepKey;
 
 use super::{Layering, LesRoad};
 use crate::config::LesPep;
-use crate::process::RunError;
+use crate::process::{self, RunError};
 
 impl Layering {
     /// The client stops: its PEPs erase what they have.
@@ -45,7 +45,7 @@ impl Layering {
         if let LesRoad::Agreed(agreed) = &mut *road {
             // First: nothing more is sealed under keys that one has who is to go.
             gone.iter()
-                .for_each(|pep| agreed.initiator.revoke(key(pep)));
+                .for_each(|pep| agreed.initiator.revoke(process::now(), key(pep)));
         }
         gone.iter().for_each(|pep| self.peps.revoke(key(pep)));
         let keys: Vec<_> = new.iter().map(key).collect();

@@ -8,11 +8,13 @@
 //! ```
 //!
 //! While no association stands, packets are dropped and counted. A server without LES gets these connections through the
-//! tunnel: then the rules lead them to the listener ([`LesRoad::leads`]).
+//! tunnel, and so does every one while the tunnel goes over TLS, because UDP does not pass: then the rules lead them to the
+//! listener ([`Layering::leads`]).
 
 mod introductions;
 mod peps;
 mod standing;
+mod unheard;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -36,6 +38,7 @@ use crate::process::{self, RunError};
 use crate::status;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
 use peps::Peps;
+use unheard::Unheard;
 
 /// TCP of a client that goes by LES.
 pub(crate) struct Layering {
@@ -46,6 +49,9 @@ pub(crate) struct Layering {
     traffic: Rc<RefCell<LesTraffic>>,
     /// A server without LES is in the log.
     lacking_told: Cell<bool>,
+    /// The tunnel goes over TLS: UDP does not pass, or is not to be used.
+    over_tls: Cell<bool>,
+    unheard: RefCell<Unheard>,
     /// PEPs that are to have K2.
     peps: Rc<Peps>,
     /// PEPs that the server of this number has accepted.
@@ -100,18 +106,21 @@ impl Layering {
             road: RefCell::new(LesRoad::NoTunnel),
             traffic: Rc::default(),
             lacking_told: Cell::new(false),
+            over_tls: Cell::new(false),
+            unheard: RefCell::default(),
             peps: Rc::new(peps),
             accepted: RefCell::default(),
         })
     }
 
-    /// True if TCP of the prefixes is to be led into the device; false while the server has no LES.
+    /// True if TCP of the prefixes is to be led into the device; false while the server has no LES, or UDP does not pass.
     pub(super) fn leads(&self) -> bool {
-        self.road.borrow().leads()
+        !self.over_tls.get() && self.road.borrow().leads()
     }
 
     /// The tunnel is the one of this attempt from now on.
     pub(super) fn on_ready(&self, attempt: &Attempt) {
+        self.unheard.take();
         let agrees = |connection: &Connection| Some(connection.tunnel.agrees_on_les());
         let agrees = self.tunnels.look_at(attempt.id, agrees) == Some(true);
         let told = self.lacking_told.replace(!agrees);
@@ -133,6 +142,7 @@ impl Layering {
             }
             self.road.replace(LesRoad::Lacking);
         }
+        self.look_at_wire();
     }
 
     /// The associations that are wanted with the server of this attempt.
@@ -162,12 +172,12 @@ impl Layering {
         }
     }
 
-    /// There is no tunnel any more, and its associations have ended with it.
+    /// There is no tunnel any more, and its associations have ended with it. PEPs keep what they have until the next stands, or
+    /// its time is over: what they relay goes on then.
     pub(super) fn on_lost(&self) {
         let mut road = self.road.borrow_mut();
         if let LesRoad::Agreed(_) = *road {
             *road = LesRoad::NoTunnel;
-            self.peps.end_all_but(&BTreeSet::new());
         }
     }
 
@@ -190,8 +200,9 @@ impl Layering {
         Ok(())
     }
 
-    /// Looks whether an association is to begin or to end; to be called every second.
-    pub(super) fn tick(&self) {
+    /// Looks whether an association is to begin or to end; to be called every second. True: what [`Self::leads`] says has
+    /// changed.
+    pub(super) fn tick(&self) -> bool {
         self.peps.tick();
         self.peps.look_up();
         let mut road = self.road.borrow_mut();
@@ -199,6 +210,9 @@ impl Layering {
             agreed.initiator.handle_timeout(process::now());
             self.advance(agreed);
         }
+        drop(road);
+        self.look_for_answers();
+        self.look_at_wire()
     }
 
     /// Begins what is due, and takes the steps that the associations ask for.
@@ -215,8 +229,10 @@ impl Layering {
             let Some(inputs) = inputs else { break };
             agreed.initiator.begin(now, inputs);
         }
-        let live = agreed.initiator.live().receives().collect();
-        self.peps.end_all_but(&live);
+        if agreed.initiator.live().stands() {
+            let live = agreed.initiator.live().receives().collect();
+            self.peps.end_all_but(&live);
+        }
     }
 
     fn take_step(&self, step: Step, agreed: &mut LesAgreement) {
@@ -228,6 +244,10 @@ impl Layering {
             }
             Step::Established(count) => {
                 agreed.refused = None;
+                // Those that have no key of it are to reset what they relay, while they can.
+                if let Some(newest) = agreed.initiator.live().receives().last() {
+                    self.peps.end_without(newest);
+                }
                 self.accepted.borrow_mut().1 = agreed.initiator.plan().accepted.clone();
                 self.traffic.borrow_mut().begun();
                 // So that the random bytes cannot be opened later in what was recorded.
@@ -264,11 +284,15 @@ impl Layering {
                 return true;
             }
             match &mut *road {
-                LesRoad::Agreed(agreed) => self.seal(agreed, packet, &mut out),
+                // As without LES.
+                LesRoad::Agreed(_) if self.over_tls.get() && !begins_connection(packet) => true,
+                LesRoad::Agreed(agreed) if !self.over_tls.get() => {
+                    self.seal(agreed, packet, &mut out)
+                }
                 // A connection that began in the tunnel's packets would end when the listener has the rest of it. Others have begun
                 // at the far side, whose packets come through the tunnel.
                 LesRoad::Lacking if !begins_connection(packet) => true,
-                LesRoad::Lacking | LesRoad::NoTunnel => {
+                LesRoad::Agreed(_) | LesRoad::Lacking | LesRoad::NoTunnel => {
                     self.traffic.borrow_mut().without_association();
                     false
                 }
@@ -355,11 +379,17 @@ impl Layering {
         let (stands, reason) = match &mut *self.road.borrow_mut() {
             LesRoad::NoTunnel => (false, Some("there is no tunnel".to_owned())),
             LesRoad::Lacking => (false, Some("the server has no LES".to_owned())),
+            LesRoad::Agreed(_) if self.over_tls.get() => (
+                false,
+                Some("the tunnel goes over TLS, and LES needs UDP".to_owned()),
+            ),
             LesRoad::Agreed(agreed) => {
                 wanted = Some(agreed.initiator.plan().peps.clone());
+                let unheard = self.unheard.borrow().is_unheard();
+                let refused = agreed.refused.map(|code| code.to_string());
                 (
                     agreed.initiator.live().stands(),
-                    agreed.refused.map(|code| code.to_string()),
+                    refused.or_else(|| unheard.then(|| self.unheard_text())),
                 )
             }
         };

@@ -317,8 +317,19 @@ impl Peps {
 
     /// Tells PEPs of associations that are over: all but those that are received by one of `live`.
     pub(super) fn end_all_but(&self, live: &BTreeSet<Spi>) {
+        self.end(|_, spis| !live.contains(&spis.to_a));
+    }
+
+    /// Ends all associations of PEPs that have no key of the `newest`, by which the ends go on.
+    pub(super) fn end_without(&self, newest: Spi) {
+        self.end(|granted, _| !granted.iter().any(|spis| spis.to_a == newest));
+    }
+
+    /// Tells PEPs of associations that are `over`, which is asked with all that a PEP has.
+    fn end(&self, over: impl Fn(&[SpiPair], &SpiPair) -> bool) {
         for listed in self.list.borrow_mut().iter_mut() {
-            let over = |spis: &SpiPair| !live.contains(&spis.to_a);
+            let granted = listed.granted.clone();
+            let over = |spis: &SpiPair| over(&granted, spis);
             let ended: Vec<_> = listed.granted.iter().copied().filter(over).collect();
             let Some(line) = listed.line.filter(|_| !ended.is_empty()) else {
                 continue;

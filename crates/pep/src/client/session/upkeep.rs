@@ -107,8 +107,10 @@ impl Session {
             if let Some(sle) = self.sle() {
                 sle.tick();
             }
-            if let Some(les) = self.packet_road().les() {
-                les.tick();
+            if let Some(les) = self.packet_road().les()
+                && les.tick()
+            {
+                self.tell_reach();
             }
             if let Some(pages) = self.pages() {
                 pages.tick();

@@ -16,6 +16,7 @@ const SCOPE: Scope = [7; 16];
 
 /// Keys of one association.
 struct OneAssociation {
+    scope: Scope,
     readers: [HeaderReader; 2],
     writers: [HeaderWriter; 2],
 }
@@ -26,6 +27,7 @@ impl OneAssociation {
         let (root, spis) = (roots.header(), roots.spis());
         let pep = Writer::FIRST_PEP;
         Self {
+            scope: SCOPE,
             readers: both.map(|to| HeaderReader::new(root.clone(), spis.of(to), to)),
             writers: both.map(|to| HeaderWriter::new(root, spis.of(to), to, pep)),
         }
@@ -38,7 +40,7 @@ impl HeaderKeys for OneAssociation {
             match reader.open(datagram) {
                 Ok(opened) => {
                     return Ok(OpenedPacket {
-                        scope: SCOPE,
+                        scope: self.scope,
                         toward,
                         renewed: false,
                         header: Bytes::copy_from_slice(opened.header()),
@@ -60,6 +62,14 @@ impl HeaderKeys for OneAssociation {
         out: &mut BytesMut,
     ) -> bool {
         self.writers[place(toward)].write(header, zone, out).is_ok()
+    }
+
+    fn holds(&self, scope: &Scope) -> bool {
+        *scope == self.scope
+    }
+
+    fn stays(&self, scope: &Scope) -> bool {
+        self.holds(scope)
     }
 }
 
@@ -204,4 +214,48 @@ fn without_a_key_nothing_is_opened_or_written() {
     let opened = layers.open(now, Side::Lan, &packet);
     assert_eq!(opened.err(), Some(StaysClosed::NoKey));
     assert_eq!(layers.write(now, (&flow(), Side::Lan), &syn), None);
+}
+
+/// Keys of one pair after another, each gone when the next comes.
+struct EverAnother(OneAssociation);
+
+impl HeaderKeys for EverAnother {
+    fn open(&mut self, now: Instant, datagram: &[u8]) -> Result<OpenedPacket, StaysClosed> {
+        let number = u128::from_be_bytes(self.0.scope) + 1;
+        self.0.scope = number.to_be_bytes();
+        self.0.open(now, datagram)
+    }
+
+    fn write(
+        &mut self,
+        now: Instant,
+        (scope, toward): (&Scope, Toward),
+        parts: (&[u8], Option<&[u8]>),
+        out: &mut BytesMut,
+    ) -> bool {
+        self.holds(scope) && self.0.write(now, (scope, toward), parts, out)
+    }
+
+    fn holds(&self, scope: &Scope) -> bool {
+        self.0.holds(scope)
+    }
+
+    fn stays(&self, scope: &Scope) -> bool {
+        self.0.stays(scope)
+    }
+}
+
+#[test]
+fn pairs_whose_keys_have_gone_take_no_room() {
+    let (roots, now) = (roots(), process::now());
+    let mut layers = Layers::new(Box::new(EverAnother(OneAssociation::new(&roots))));
+    let mut a = roots.end_a().0;
+    for number in 0..5000 {
+        let data = segment(100 + number, Flags::ACK, b"a");
+        let packet = outer(&seal(&mut a, &inner(&flow(), &data)), true);
+        let opened = layers.open(now, Side::Lan, &packet).expect("a key");
+        let (name, segment) = (opened.name, opened.segment);
+        assert!(layers.write(now, (&name, Side::Wan), &segment).is_some());
+        assert_eq!(layers.pairs.len(), 1);
+    }
 }

@@ -19,7 +19,7 @@ use crate::les::{LesTraffic, material, tcp};
 use crate::process;
 use crate::shard::Shard;
 use crate::status;
-use bentpipe_tunnel::engine::{Connection, ConnectionId};
+use bentpipe_tunnel::engine::{Connection, ConnectionId, Engine};
 
 /// Time after its last packet for which a client is sent packets of LES: a NAT on the way may forget it soon after, or its address
 /// may have changed. The tunnel follows both, so packets take that way then.
@@ -219,6 +219,11 @@ impl LayeredEnds {
         let now = process::now();
         for (&id, end) in self.ends.borrow_mut().iter_mut() {
             end.responder.handle_timeout(now);
+            // UDP does not pass: what is for the client goes through the tunnel until its packets come again.
+            let reliable = |engine: &Engine| Some(engine.peek(id)?.is_on_reliable_wire());
+            if self.shard.peek(reliable) == Some(true) {
+                end.back = None;
+            }
             let held = self.listen(id, end);
             debug_assert!(held.is_empty(), "nothing begins by itself");
         }

@@ -5,6 +5,7 @@ use zeroize::Zeroizing;
 use super::*;
 use crate::Exporter;
 use crate::les::Roots;
+use crate::les::sa::LAST_WORDS;
 
 const CLIENT: ClientKey = ClientKey([7; 32]);
 
@@ -50,7 +51,7 @@ fn writes(grants: &mut Grants, now: Instant, pair: &Pair) -> Result<(u32, u8), P
         0, 0, 0, 1, 0, 0, 0, 3, 0x50, 0x10, 2, 0, 0, 0, 0, 0,
     ];
     let mut out = BytesMut::new();
-    grants.write(now, pair, Toward::A, (&header, None), &mut out)?;
+    grants.write(now, &pair.scope(), Toward::A, (&header, None), &mut out)?;
     Ok((spi_of(&out).unwrap().get(), out[5]))
 }
 
@@ -65,7 +66,7 @@ fn a_pep_opens_headers_while_the_grant_holds_and_not_a_moment_longer() {
     let pair = grants.grant(now, CLIENT, &grant(&one, 2)).unwrap();
     let late = now + HOUR - Duration::from_millis(1);
     let opened = grants.open(late, &packet).unwrap();
-    assert_eq!((opened.pair, opened.toward), (pair, Toward::B));
+    assert_eq!((opened.scope, opened.toward), (pair.scope(), Toward::B));
     assert!(!opened.renewed && opened.packet.payload() == 2);
     let zone = opened.packet.zone().unwrap().to_vec();
     assert!(!zone.windows(2).any(|two| two == b"hi"));
@@ -81,7 +82,7 @@ fn a_pep_opens_headers_while_the_grant_holds_and_not_a_moment_longer() {
         Err(PepUnwritten::Unknown)
     );
     assert!(grants.is_empty() && grants.deadline().is_none());
-    assert!(grants.of_spi.is_empty() && grants.of_pair.is_empty());
+    assert!(grants.of_spi.is_empty() && grants.of_scope.is_empty());
 }
 
 #[test]
@@ -95,12 +96,78 @@ fn a_pep_writes_by_the_newest_association_that_the_ends_use() {
     assert_eq!(writes(&mut grants, now, &pair), Ok((first, 2)));
     grants.open(now, &packet(&two)).unwrap();
     assert_eq!(writes(&mut grants, now, &pair), Ok((second, 2)));
-    grants.end(CLIENT, two.spis());
+    grants.end(now, CLIENT, two.spis());
     assert_eq!(writes(&mut grants, now, &pair), Ok((first, 2)));
-    grants.end(ClientKey([8; 32]), one.spis());
+    grants.end(now, ClientKey([8; 32]), one.spis());
     assert_eq!(grants.len(), 1, "it is not that one's");
-    grants.forget(CLIENT);
+    grants.forget(now, CLIENT);
     assert!(grants.is_empty());
+}
+
+/// Pairs that the grants tell of, once each.
+fn ending(grants: &mut Grants, now: Instant) -> Vec<Pair> {
+    std::iter::from_fn(|| grants.poll_ending(now)).collect()
+}
+
+#[test]
+fn a_pair_whose_last_key_goes_is_told_while_its_ends_can_be_written_to() {
+    type Way = fn(&mut Grants, Instant);
+    let ways: [(Way, Duration); 4] = [
+        (|_, _| {}, HOUR - LAST_WORDS),
+        (
+            |grants, now| grants.end(now, CLIENT, roots(1).spis()),
+            HOUR / 2,
+        ),
+        (|grants, now| grants.forget(now, CLIENT), HOUR / 2),
+        // Of too many the oldest goes, here that of another pair.
+        (
+            |grants, now| {
+                for count in 10..10 + ASSOCIATIONS_OF_CLIENT as u32 {
+                    let ends = [[198, 51, 100, 9].into(), [203, 0, 113, 1].into()];
+                    let other = Grant {
+                        ends,
+                        ..grant(&roots(count), 2)
+                    };
+                    grants.grant(now, CLIENT, &other).unwrap();
+                }
+            },
+            HOUR / 2,
+        ),
+    ];
+    for (goes, after) in ways {
+        let (mut grants, start, one) = (Grants::default(), origin(), roots(1));
+        let pair = grants.grant(start, CLIENT, &grant(&one, 2)).unwrap();
+        let scope = pair.scope();
+        let now = start + after;
+        let before = now - Duration::from_millis(1);
+        assert!(ending(&mut grants, before).is_empty() && grants.stays(&scope));
+        goes(&mut grants, now);
+        assert_eq!(ending(&mut grants, now), [pair]);
+        assert!(ending(&mut grants, now).is_empty(), "once");
+        assert!(grants.holds(&scope) && !grants.stays(&scope));
+        let last = now + LAST_WORDS - Duration::from_millis(1);
+        assert!(grants.open(last, &packet(&one)).is_ok());
+        assert!(writes(&mut grants, last, &pair).is_ok());
+        assert!(writes(&mut grants, now + LAST_WORDS, &pair).is_err());
+        assert!(!grants.holds(&scope));
+    }
+}
+
+#[test]
+fn a_pair_that_has_another_key_is_not_told_and_neither_is_one_that_gets_one_in_time() {
+    let (mut grants, now) = (Grants::default(), origin());
+    let pair = grants.grant(now, CLIENT, &grant(&roots(1), 2)).unwrap();
+    grants.grant(now, CLIENT, &grant(&roots(2), 2)).unwrap();
+    grants.end(now, CLIENT, roots(1).spis());
+    assert!(ending(&mut grants, now).is_empty() && grants.stays(&pair.scope()));
+    grants.forget(now, CLIENT);
+    grants.grant(now, CLIENT, &grant(&roots(3), 2)).unwrap();
+    assert!(ending(&mut grants, now).is_empty());
+    grants.handle_timeout(now + LAST_WORDS);
+    assert_eq!((grants.len(), grants.held.len()), (1, 1));
+    // A process that stood still tells late, and not never.
+    grants.handle_timeout(now + HOUR);
+    assert_eq!(ending(&mut grants, now + HOUR), [pair]);
 }
 
 #[test]
@@ -131,9 +198,10 @@ fn a_stranger_who_names_an_spi_takes_nothing_away() {
     let pair = grants.grant(now, CLIENT, &grant(&one, 2)).unwrap();
     grants.grant(now, stranger, &grant(&roots(2), 2)).unwrap();
     let packet = packet(&one);
-    assert_eq!(grants.open(now, &packet).unwrap().pair, pair);
-    grants.forget(stranger);
-    assert_eq!((grants.len(), grants.pairs(CLIENT).len()), (1, 1));
+    assert_eq!(grants.open(now, &packet).unwrap().scope, pair.scope());
+    grants.forget(now, stranger);
+    assert_eq!(grants.len(), 1);
+    assert!(grants.stays(&pair.scope()));
     assert!(matches!(
         grants.open(now, &packet),
         Err(PepUnopened::Discarded(Discarded::Packet(_)))
@@ -148,6 +216,11 @@ fn a_client_has_so_many_and_its_oldest_gives_way() {
         grants.grant(now, CLIENT, &grant(&roots(count), 2)).unwrap();
     }
     assert_eq!(grants.len(), ASSOCIATIONS_OF_CLIENT);
+    for count in 20..60 {
+        grants.grant(now, CLIENT, &grant(&roots(count), 2)).unwrap();
+    }
+    assert_eq!(grants.len(), ASSOCIATIONS_OF_CLIENT);
+    assert_eq!(grants.held.len(), MOST_OF_CLIENT);
     assert!(matches!(
         grants.open(now, &first),
         Err(PepUnopened::Unknown)
@@ -178,7 +251,7 @@ fn unknown_flows_are_to_be_reset_if_an_earlier_process_may_have_relayed_them() {
             grants.grant(now, CLIENT, &grant).unwrap();
             let packet = packet(&roots(count));
             assert_eq!(grants.open(now, &packet).unwrap().renewed, first);
-            grants.forget(CLIENT);
+            grants.forget(now, CLIENT);
         }
     }
 }

@@ -13,8 +13,9 @@ use super::message::{Grant, Handshake, PepKey};
 /// Time after which an association is renewed, 1 h.
 pub const REKEY: Duration = Duration::from_secs(3600);
 
-/// Time for which a PEP keeps K2: until the association has ended at both ends, and a minute.
-const LIFETIME: Duration = Duration::from_secs(REKEY.as_secs() + LINGER.as_secs() + 60);
+/// Time for which a PEP keeps K2: less than the ends receive by it, so that one which has missed the
+/// next can still reset what it had acknowledged.
+const LIFETIME: Duration = Duration::from_secs(REKEY.as_secs() + LINGER.as_secs() - 30);
 
 /// Associations as the operator of A wants them.
 #[derive(Clone, Debug)]

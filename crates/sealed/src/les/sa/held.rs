@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::{MTU, OVERHEAD, Spi, spi_of};
 
-/// Packets that are held at one time; 94,208 bytes at most.
+/// Packets that are held at one time; 92,928 bytes at most.
 pub const HELD_PACKETS: usize = 64;
 /// Time for which a packet is held, 3 s.
 pub const HELD_TIME: Duration = Duration::from_secs(3);

@@ -14,6 +14,10 @@ use super::super::{Delivered, Discarded, EndReceiver, EndSender, Flows, Spi, Unw
 /// Time for which an association receives after its successor has begun to send, 120 s.
 pub const LINGER: Duration = Duration::from_secs(120);
 
+/// Time for which an association that has been taken from a PEP still receives, 3 s: a PEP that acts
+/// in good faith resets in it what it had acknowledged.
+pub const LAST_WORDS: Duration = Duration::from_secs(3);
+
 /// Associations that receive at one time; of more, the oldest ends.
 const MOST: usize = 4;
 
@@ -172,10 +176,15 @@ impl Live {
         self.receiving.retain(|one| one.count != count);
     }
 
-    /// Ends all associations at once; memory of flows and of SPIs stays.
-    pub(super) fn stop(&mut self) {
+    /// Seals nothing more under the keys that there are; they receive for [`LAST_WORDS`].
+    pub(super) fn retire(&mut self, now: Instant) {
         self.stop_sending();
-        self.receiving.clear();
+        for one in &mut self.receiving {
+            let until = one
+                .until
+                .map_or(now + LAST_WORDS, |until| until.min(now + LAST_WORDS));
+            one.until = Some(until);
+        }
     }
 
     /// Seals nothing more until the next association sends.

@@ -27,7 +27,7 @@ pub use fields::{MAX_PEPS, MAX_SELECTORS, MessageFault};
 pub use granting::{Plan, REKEY};
 pub use held::{HELD_PACKETS, HELD_TIME, Held};
 pub use initiator::{Initiator, MAX_ASSOCIATIONS, RENEW_AT};
-pub use live::{LINGER, Live, Unopened, Unsent};
+pub use live::{LAST_WORDS, LINGER, Live, Unopened, Unsent};
 pub use message::{Answer, AnswerCode, Grant, Handshake, PepKey, Proof, Proposal, Random};
 pub use psk::Psk;
 pub use responder::{BEGUN_PER_MINUTE, Responder, Rules};

@@ -95,7 +95,7 @@ impl Responder {
         }
         self.proposed = None;
         if proposal.at_once && !psk {
-            self.live.stop();
+            self.live.retire(now);
         }
         let (answer, spis) = self.judge(now, proposal, material, rules);
         let body = answer.encode();

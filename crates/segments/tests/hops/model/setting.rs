@@ -60,7 +60,7 @@ pub(crate) fn setting(choose: &mut dyn FnMut(usize) -> usize) -> Setting {
     let zones = choose(2) == 0;
     let waits = choose(4) == 0;
     let mut script = |waits| {
-        let mss = [536, 1000, 1344, 1384][choose(4)];
+        let mss = [536, 1000, 1344, 1364][choose(4)];
         let total = match choose(8) {
             0 => 0,
             1..=5 => choose(6_000),

@@ -1,5 +1,7 @@
 //! PEPs of end A: who is handed K2, and when.
 
+use std::time::Instant;
+
 use super::super::Step;
 use super::super::granting::Granting;
 use super::super::message::PepKey;
@@ -51,15 +53,16 @@ impl Initiator {
         }
     }
 
-    /// Takes a PEP's rights: all associations end at once, the next is without it. Connections that
-    /// it has acknowledged for are to be reset.
-    pub fn revoke(&mut self, pep: PepKey) {
+    /// Takes a PEP's rights: nothing more is sealed under keys that it has, and the next association
+    /// is without it. For [`LAST_WORDS`](super::super::LAST_WORDS) it can reset connections that it
+    /// has acknowledged for.
+    pub fn revoke(&mut self, now: Instant, pep: PepKey) {
         if !self.plan.peps.contains(&pep) {
             return;
         }
         self.plan.peps.retain(|own| *own != pep);
         self.plan.accepted.remove(&pep);
-        self.live.stop();
+        self.live.retire(now);
         (self.asked, self.current) = (None, None);
         (self.at_once, self.changed) = (true, true);
         self.not_before = None;

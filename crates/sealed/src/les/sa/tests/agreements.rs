@@ -57,7 +57,7 @@ fn both_flows_establish_both_ends_and_grant_k2_with_numbers_of_their_own() {
         let (_, grant) = &world.grants[0];
         assert!(!grant.renewed);
         assert_eq!(grant.selectors, plan(handshake).selectors);
-        assert_eq!(grant.lifetime, Duration::from_secs(3780));
+        assert_eq!(grant.lifetime, Duration::from_secs(3690));
     }
 }
 

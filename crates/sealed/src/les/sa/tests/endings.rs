@@ -1,6 +1,7 @@
 //! How associations end: renewal, revocation, numbers that run out.
 
 use super::*;
+use crate::les::{HeaderWriter, Toward};
 
 #[test]
 fn an_hour_renews_and_nothing_is_lost() {
@@ -99,21 +100,50 @@ fn numbers_that_run_out_renew_whoever_uses_them() {
     }
 }
 
+impl World {
+    /// The first PEP resets a connection at both ends, in the association that has been taken from it.
+    fn last_words(&mut self, taken: bool) {
+        let grant = &self.grants[0].1;
+        let (root, spis, writer) = (grant.root.clone(), grant.spis, grant.writer);
+        let ways = [(Toward::B, inner(b"")), (Toward::A, inner_back(b""))];
+        for (number, (toward, mut rst)) in ways.into_iter().enumerate() {
+            // The flags of TCP: RST alone.
+            rst[33] = 4;
+            let mut out = BytesMut::new();
+            let mut pep = HeaderWriter::new(&root, spis.of(toward), toward, writer);
+            if !taken {
+                // A number of its own.
+                pep.write(&rst, None, &mut BytesMut::new()).unwrap();
+            }
+            pep.write(&rst, None, &mut out).unwrap();
+            let (now, mut opened) = (self.now, Vec::new());
+            let said = match number {
+                0 => self.b.open(now, &out, &mut opened),
+                _ => self.a.live().open(now, &out, &mut opened),
+            };
+            assert_eq!(said == Ok(Delivered::GaveUp), taken, "{toward:?}: {said:?}");
+        }
+    }
+}
+
 #[test]
 fn a_revoked_pep_reads_nothing_more() {
     for handshake in [Handshake::Short, Handshake::Paper] {
         let mut world = World::standing(handshake);
-        world.a.revoke(PepKey([9; 32]));
+        world.a.revoke(world.now, PepKey([9; 32]));
         assert!(world.a.live().stands(), "it was nobody's");
-        world.a.revoke(PEPS[0]);
+        world.a.revoke(world.now, PEPS[0]);
         assert!(!world.a_sends(b"x"), "it still has K2");
-        assert_eq!(world.a.live().receives().count(), 0);
         world.run(Duration::from_secs(2));
         assert_eq!(world.withdrawn, [PEPS[0]]);
         let now: Vec<_> = world.grants[2..].iter().map(|it| it.0).collect();
         assert_eq!(now, [PEPS[1]]);
         assert!(world.grants[2].1.renewed, "it may have acknowledged bytes");
-        assert_eq!(world.b.live().receives().count(), 1, "at once, at B too");
+        world.last_words(true);
+        world.run(LAST_WORDS);
+        world.last_words(false);
+        assert_eq!(world.a.live().receives().count(), 1);
+        assert_eq!(world.b.live().receives().count(), 1);
         assert!(world.a_sends(b"up") && world.b_sends(b"down"));
         world.run(Duration::from_secs(1));
         assert_eq!(
@@ -128,7 +158,7 @@ fn a_revocation_overtakes_an_association_that_is_being_made() {
     for handshake in [Handshake::Short, Handshake::Paper] {
         let mut world = World::new(handshake);
         world.settle();
-        world.a.revoke(PEPS[1]);
+        world.a.revoke(world.now, PEPS[1]);
         world.run(Duration::from_secs(2));
         assert!(world.established.contains(&('a', 1)));
         assert!(!world.established.contains(&('a', 0)));
