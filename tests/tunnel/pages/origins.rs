@@ -168,7 +168,7 @@ fn a_hub_that_hears_nothing_is_not_read() -> Result<()> {
         HubFrame::Fetch(SessionId::new([7; 16]), id).encode(&mut asks);
     }
     // More than both sockets hold.
-    let (mut written, most) = (0, 64 << 20);
+    let (mut written, most) = (0, 40 << 20);
     let stuck = loop {
         match hub.write_all(&asks).and_then(|()| hub.flush()) {
             Ok(()) if written > most => break false,

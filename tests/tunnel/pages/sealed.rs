@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -35,9 +36,9 @@ const BEHIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8443
 /// What a case may have otherwise.
 pub(super) struct Case {
     pub(super) mode: &'static str,
-    hub: bool,
+    pub(super) hub: bool,
     /// The origin lists the server as a hub.
-    listed: bool,
+    pub(super) listed: bool,
     /// Harm that is done to what the origin tells the hub.
     pub(super) harm: Option<Harm>,
 }
@@ -334,6 +335,33 @@ fn a_web_server_without_dssl_is_not_touched() {
         );
         Ok(())
     });
+}
+
+#[test]
+fn a_tunnel_that_was_down_says_nothing_of_a_host() -> Result<()> {
+    if !privileged("a host behind a tunnel that was down") {
+        return Ok(());
+    }
+    let mut it = Sealed::start(&AS_IT_SHOULD_BE)?;
+    it.site.stop_server()?;
+    // The client has heard the end, and has no tunnel.
+    thread::sleep(Duration::from_secs(1));
+    let browser = Browser {
+        tls: Some(it.certified.trust()?),
+        ..it.browser.clone()
+    };
+    let untouched = thread::spawn(move || load(&browser, "untouched-2", 2));
+    thread::sleep(Duration::from_secs(1));
+    it.site.start_server()?;
+    untouched.join().expect("no panic")?;
+    // A host that does not speak DSSL would not be asked for ten minutes.
+    it.run(|it| {
+        load(&it.browser, "back-2", 2)?;
+        let used = figure(&it.site, "used_total")?;
+        ensure!(used == 2, "{used} objects used");
+        Ok(())
+    });
+    Ok(())
 }
 
 #[test]

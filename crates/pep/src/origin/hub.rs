@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::{JoinSet, spawn_local};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
@@ -68,11 +68,10 @@ pub(super) async fn serve(origin: &Rc<OriginServer>, tls: HubTls, key: PublicKey
         chunks,
         places: origin.fetches_of(key),
     });
-    let writing = spawn_local(send(write, of_words, of_chunks));
-    let mut tasks = JoinSet::new();
+    // Both end with this, also where the connection has to give way: sessions hold a sender.
+    let (mut writing, mut tasks) = (JoinSet::new(), JoinSet::new());
+    writing.spawn_local(send(write, of_words, of_chunks));
     line.clone().receive(read, &mut tasks).await;
-    tasks.shutdown().await;
-    writing.abort();
 }
 
 /// Sends frames, those without contents first.

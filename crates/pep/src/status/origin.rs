@@ -11,7 +11,7 @@ use super::format::{counted, line, quantity, size};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OriginFigures {
-    /// Web server behind the origin, absent only in reports of other programs.
+    /// Web server behind the origin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<SocketAddr>,
     /// Seconds since the certificate was read.

@@ -98,10 +98,7 @@ impl Display for PagesAhead {
             (self.refused_total, "without trust in the origin"),
             (self.sealed.dropped_total, "sealed and false"),
             (self.sealed.keyless_total, "sessions without a key"),
-            (
-                self.sealed.unlisted_total,
-                "origins that list this server not",
-            ),
+            (self.sealed.unlisted_total, "times not listed by an origin"),
         ];
         if ends.iter().any(|(count, _)| *count > 0) {
             write!(f, "; {}", counted(&ends))?;
