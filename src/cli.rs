@@ -112,7 +112,7 @@ pub(crate) enum Command {
     ///
     /// Without --socket the only daemon of this user is asked; among several, the one in the current network namespace.
     /// Exits with 6 if there is none. With --check prints one line and exits with 0 if the daemon is healthy, else with 1: a
-    /// client and a PEP are healthy while their tunnel is up and answers, a server while it serves.
+    /// client and a PEP are healthy while their tunnel is up and answers, a server and an origin while they serve.
     #[command(
         after_help = "Examples:\n  bentpipe status\n  bentpipe status --json | jq .tunnel.rtt_ms\n  bentpipe status --check --role client"
     )]
@@ -310,12 +310,13 @@ pub(crate) struct Status {
     pub(crate) socket: Option<PathBuf>,
 }
 
-/// End of the tunnel that a file configures.
+/// Daemon that a file configures.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Role {
     Client,
     Server,
     Pep,
+    Origin,
 }
 
 impl From<Role> for bentpipe_pep::config::Role {
@@ -324,6 +325,7 @@ impl From<Role> for bentpipe_pep::config::Role {
             Role::Client => Self::Client,
             Role::Server => Self::Server,
             Role::Pep => Self::Pep,
+            Role::Origin => Self::Origin,
         }
     }
 }
@@ -335,6 +337,7 @@ impl Role {
             Self::Client => "/etc/bentpipe/client.toml",
             Self::Server => "/etc/bentpipe/server.toml",
             Self::Pep => "/etc/bentpipe/pep.toml",
+            Self::Origin => "/etc/bentpipe/origin.toml",
         })
     }
 }

@@ -7,10 +7,6 @@ use crate::exit::Failure;
 
 /// Validates the file and says which role it is good for.
 pub(crate) fn run(options: &Check) -> Result<(), Failure> {
-    if options.role.is_none() && config::check_origin(&options.file)? {
-        let file = options.file.display();
-        return super::print(&format!("{file}: a valid origin configuration"));
-    }
     let role = config::check(&options.file, options.role.map(Into::into))?;
     super::print(&format!(
         "{}: a valid {role} configuration",

@@ -38,7 +38,7 @@ pub(crate) fn pep(options: &Daemon) -> Result<(), Failure> {
 pub(crate) fn origin(options: &OriginFile) -> Result<(), Failure> {
     end_on_panic();
     let config = OriginConfig::load(&options.config)?;
-    Ok(origin::run(&config)?)
+    Ok(origin::run(config)?)
 }
 
 /// The configuration that the command line names, or the usual one of `role`, which must be there.
@@ -52,6 +52,7 @@ pub(crate) fn config(named: Option<&Path>, role: Role) -> Result<&Path, Failure>
                 Role::Client => "make it with `bentpipe client join CODE`",
                 Role::Server => "make it with `bentpipe server init --public HOST[:PORT]`",
                 Role::Pep => "write it as docs/sealed.md shows",
+                Role::Origin => "write it as docs/dssl.md shows",
             };
             Err(Failure::Key(format!(
                 "{} does not exist; {make}, or name a file with --config",

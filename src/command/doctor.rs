@@ -10,7 +10,7 @@ use crate::exit::Failure;
 
 /// Examines the machine and prints the findings.
 pub(crate) fn run(options: &Doctor) -> Result<ExitCode, Failure> {
-    let usual = [Role::Client, Role::Server, Role::Pep].map(Role::default_config);
+    let usual = [Role::Client, Role::Server, Role::Pep, Role::Origin].map(Role::default_config);
     let files = match &options.config {
         Some(named) => vec![named.clone()],
         None => {

@@ -67,6 +67,7 @@ fn everybody_carries_a_file_whole() -> Result<()> {
         "bentpipe-sle",
         "prefetch",
         "trusted",
+        "dssl-quick",
         "sle@hosts",
         "sle@hosts+accelerator",
         "sle@hosts+split",

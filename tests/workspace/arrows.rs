@@ -17,6 +17,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 17] = [
         &["bentpipe-emulator", "bentpipe-lab", "bentpipe-pep"],
         &[
             "bentpipe-link",
+            "bentpipe-sealed",
             "bentpipe-sys",
             "bentpipe-testbed",
             "bentpipe-tunnel",

@@ -70,15 +70,15 @@ impl<'a> Needs<'a> {
         }
     }
 
-    /// Of an origin. What it reads is read before.
+    /// Of an origin, which reads its certificate again when that was renewed.
     pub(crate) fn of_origin(config: &'a OriginConfig) -> Self {
         Self {
             enabled: config.sandbox,
             network: false,
             raw: false,
-            read: vec![&config.file],
+            read: vec![&config.file, &config.certificate, &config.key],
             state_dir: None,
-            status_socket: None,
+            status_socket: path(config.monitoring.status_socket.as_ref()),
             qlog: None,
         }
     }

@@ -1,10 +1,13 @@
 //! Pages that are fetched ahead: how long they take, that no byte is another than without, and what ends them. Needs root.
 
+mod altering;
 mod browser;
 mod cases;
+mod certified;
 mod hostile;
 mod multiplexed;
 mod origin;
+mod origins;
 mod sealed;
 mod speech;
 mod trusted;

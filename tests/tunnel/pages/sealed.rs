@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -16,13 +16,12 @@ use bentpipe_testbed::peer::{payload, read_to_the_end};
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Site, SiteConfig, fast_geo};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use bentpipe_tunnel::engine::identity::PrivateKey;
 
+use super::altering::{self, Harm};
 use super::browser::{Browser, HTML, exchange, get};
 use super::cases::{figure, sealed, served};
+use super::certified::Certified;
 use super::origin::{OBJECT, Origin, page};
 use super::speech::NAME;
 use super::trusted::trust_local;
@@ -31,87 +30,37 @@ use crate::BENTPIPE;
 /// Cookie that nobody on the way may see.
 const COOKIE: &str = "Cookie: canary=5c1b-in-no-memory-of-a-hub\r\n";
 
-/// Certificates of the origin, and files of them.
-struct Certified {
-    directory: tempfile::TempDir,
-    authority: CertifiedIssuer<'static, KeyPair>,
-    key: KeyPair,
-    certificate: rcgen::Certificate,
-}
-
-impl Certified {
-    fn new() -> Result<Self> {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let key = KeyPair::generate()?;
-        let certificate =
-            CertificateParams::new(vec![NAME.to_owned()])?.signed_by(&key, &authority)?;
-        let directory = tempfile::tempdir()?;
-        fs::write(directory.path().join("roots.pem"), authority.pem())?;
-        fs::write(directory.path().join("site.pem"), certificate.pem())?;
-        fs::write(directory.path().join("site.key"), key.serialize_pem())?;
-        Ok(Self {
-            directory,
-            authority,
-            key,
-            certificate,
-        })
-    }
-
-    fn path(&self, name: &str) -> std::path::PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// A browser's trust in the origin's own authority alone.
-    fn trust(&self) -> Result<Arc<ClientConfig>> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.authority.der().clone())?;
-        let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_protocol_versions(&[&TLS13])?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
-    }
-
-    /// An ordinary web server with the certificate.
-    fn ordinary(&self) -> Result<Arc<ServerConfig>> {
-        let key = rustls::pki_types::PrivatePkcs8KeyDer::from(self.key.serialize_der());
-        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_protocol_versions(&[&TLS13])?
-            .with_no_client_auth()
-            .with_single_cert(vec![self.certificate.der().clone()], key.into())?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
-    }
-}
+/// Address of an origin that somebody stands before.
+const BEHIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8443);
 
 /// What a case may have otherwise.
-struct Case {
-    mode: &'static str,
-    hub: bool,
+pub(super) struct Case {
+    pub(super) mode: &'static str,
+    pub(super) hub: bool,
     /// The origin lists the server as a hub.
-    listed: bool,
+    pub(super) listed: bool,
+    /// Harm that is done to what the origin tells the hub.
+    pub(super) harm: Option<Harm>,
 }
 
-const AS_IT_SHOULD_BE: Case = Case {
+pub(super) const AS_IT_SHOULD_BE: Case = Case {
     mode: "quick",
     hub: true,
     listed: true,
+    harm: None,
 };
 
 /// A site whose web server has an origin of DSSL before it.
-struct Sealed {
-    site: Site,
-    web: Origin,
+pub(super) struct Sealed {
+    pub(super) site: Site,
+    pub(super) web: Origin,
     origin: Process,
-    browser: Browser,
+    pub(super) browser: Browser,
     certified: Certified,
 }
 
 impl Sealed {
-    fn start(case: &Case) -> Result<Self> {
+    pub(super) fn start(case: &Case) -> Result<Self> {
         let certified = Certified::new()?;
         let roots = certified.path("roots.pem");
         let tables = SiteConfig::new(BENTPIPE).client_tables;
@@ -140,8 +89,21 @@ impl Sealed {
             false => fs::read(site.client_home().join("client.key"))?,
         };
         let hub = public(&key)?;
+        let listen = match &case.harm {
+            Some(harm) => {
+                let keys = (private(&key)?, &certified);
+                altering::start(
+                    &place,
+                    (SocketAddr::new(IpAddr::from(WEB), 443), BEHIND),
+                    keys,
+                    *harm,
+                )?;
+                BEHIND
+            }
+            None => SocketAddr::new(IpAddr::from(WEB), 443),
+        };
         let text = format!(
-            "[origin]\nlisten = \"{WEB}:443\"\nupstream = \"http://{behind}\"\ncertificate = \"site.pem\"\nkey = \"site.key\"\n\
+            "[origin]\nlisten = \"{listen}\"\nupstream = \"http://{behind}\"\ncertificate = \"site.pem\"\nkey = \"site.key\"\n\
              hubs = [\"{hub}\"]\n"
         );
         let file = certified.path("origin.toml");
@@ -165,7 +127,7 @@ impl Sealed {
     }
 
     /// Runs `case`, and shows the logs if it fails.
-    fn run(self, case: impl FnOnce(&Self) -> Result<()>) {
+    pub(super) fn run(self, case: impl FnOnce(&Self) -> Result<()>) {
         let result = case(&self);
         let fault = |error: anyhow::Error| {
             let (logs, origin) = (self.site.logs(), self.origin.stderr_text());
@@ -173,6 +135,11 @@ impl Sealed {
         };
         assert!(result.is_ok(), "{}", fault(result.unwrap_err()));
     }
+}
+
+fn private(text: &[u8]) -> Result<PrivateKey> {
+    let key = std::str::from_utf8(text)?.trim().parse();
+    key.map_err(|_| anyhow::anyhow!("no private key"))
 }
 
 fn public(private: &[u8]) -> Result<String> {
@@ -187,7 +154,7 @@ fn public(private: &[u8]) -> Result<String> {
 }
 
 /// Loads a page with the cookie by one connection, and its objects.
-fn load(browser: &Browser, name: &str, n: usize) -> Result<()> {
+pub(super) fn load(browser: &Browser, name: &str, n: usize) -> Result<()> {
     let mut stream = browser.connect()?;
     let body = exchange(
         &mut stream,
@@ -270,8 +237,23 @@ fn a_page_loads_without_a_hub() {
             load(&it.browser, "page-3", 3)?;
             let used = figure(&it.site, "used_total")?;
             ensure!(used == 0, "{used} objects used");
-            let sealed = served(&it.site)?["sealed"]["sessions_total"].as_u64();
-            ensure!(sealed.unwrap_or_default() == 0, "the hub has asked for K2");
+            let told =
+                |says: &serde_json::Value, name: &str| says[name].as_u64().unwrap_or_default();
+            let hub = served(&it.site)?["sealed"].clone();
+            ensure!(told(&hub, "sessions_total") == 0, "the hub has K2");
+            // Each of the three says why.
+            ensure!(told(&hub, "unlisted_total") > 0, "the hub: {hub}");
+            let own = sealed(&it.site)?;
+            ensure!(told(&own, "keyless_total") > 0, "the client: {own}");
+            let (site, origin) = (it.site.logs(), it.origin.stderr_text());
+            for (log, line) in [
+                (&site, "does not list this server as a hub of DSSL"),
+                (&site, "the server brought no key of DSSL"),
+                (&origin, "a hub that shows the key"),
+                (&origin, "`hubs` does not list its server"),
+            ] {
+                ensure!(log.contains(line), "no line `{line}`");
+            }
             Ok(())
         });
     }
@@ -353,6 +335,33 @@ fn a_web_server_without_dssl_is_not_touched() {
         );
         Ok(())
     });
+}
+
+#[test]
+fn a_tunnel_that_was_down_says_nothing_of_a_host() -> Result<()> {
+    if !privileged("a host behind a tunnel that was down") {
+        return Ok(());
+    }
+    let mut it = Sealed::start(&AS_IT_SHOULD_BE)?;
+    it.site.stop_server()?;
+    // The client has heard the end, and has no tunnel.
+    thread::sleep(Duration::from_secs(1));
+    let browser = Browser {
+        tls: Some(it.certified.trust()?),
+        ..it.browser.clone()
+    };
+    let untouched = thread::spawn(move || load(&browser, "untouched-2", 2));
+    thread::sleep(Duration::from_secs(1));
+    it.site.start_server()?;
+    untouched.join().expect("no panic")?;
+    // A host that does not speak DSSL would not be asked for ten minutes.
+    it.run(|it| {
+        load(&it.browser, "back-2", 2)?;
+        let used = figure(&it.site, "used_total")?;
+        ensure!(used == 2, "{used} objects used");
+        Ok(())
+    });
+    Ok(())
 }
 
 #[test]

@@ -1,17 +1,25 @@
-//! Pages that bentpipe fetches ahead: what its files say of them, and the local CA that the user's browsers are given, as an
-//! operator would give it to them.
+//! Pages that bentpipe fetches ahead: what its files say of them, the local CA that the user's browsers are given, as an
+//! operator would give it to them, and the origin of DSSL before the web server.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use bentpipe_emulator::topology::Topology;
-use bentpipe_sys::command::{run_command, tool};
+use bentpipe_emulator::topology::{Process, Topology};
+use bentpipe_sys::command::{run_command, run_with_input, tool};
 
-use crate::workload::{Hosts, corpus};
+use super::bentpipe::{keys, run_daemon, write};
+use crate::workload::{HTTP_PORT, HTTPS_PORT, Hosts, corpus};
 
 /// File in a topology's directory with the authority of the web's hosts; without it, a server trusts those of the system alone.
 pub(crate) const WEB_AUTHORITY: &str = "web-ca.pem";
+
+/// Files in a topology's directory with the certificate of the web's hosts, and its key, for who stands before the web server.
+pub(crate) const WEB_CERTIFICATE: &str = "web-site.pem";
+pub(crate) const WEB_KEY: &str = "web-site.key";
+
+/// Port of an origin of DSSL.
+const ORIGIN_PORT: u16 = 8443;
 
 /// Local CA of the client, in the topology's directory.
 const LOCAL_AUTHORITY: &str = "state/ca/ca.pem";
@@ -23,6 +31,33 @@ pub enum PagesAhead {
     Clear,
     /// Those of the web's hosts over TLS, too.
     Trusted,
+    /// Those of the web's hosts over TLS that nobody on the way reads, with an origin of DSSL before the web server.
+    Sealed(DsslMode),
+}
+
+/// Order of the handshakes of DSSL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DsslMode {
+    /// One after the other.
+    Full,
+    /// With the hub first, then with the origin.
+    TwoPhase,
+    /// All at one time.
+    Quick,
+}
+
+impl DsslMode {
+    /// All of them.
+    pub(super) const ALL: [Self; 3] = [Self::Full, Self::TwoPhase, Self::Quick];
+
+    /// Word for it in a client's file, and behind `dssl-` as a contender's name.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::TwoPhase => "two-phase",
+            Self::Quick => "quick",
+        }
+    }
 }
 
 impl PagesAhead {
@@ -32,16 +67,48 @@ impl PagesAhead {
         if self == Self::Clear {
             return [prefetch.to_owned(), prefetch.to_owned()];
         }
-        let trusted = format!("{prefetch}tls = \"trusted\"\n");
         let roots = match topology.directory().join(WEB_AUTHORITY).exists() {
             true => format!("roots = \"{WEB_AUTHORITY}\"\n"),
             false => String::new(),
         };
         let names = Hosts::of_topology(corpus::HOSTS).names();
+        if let Self::Sealed(mode) = self {
+            let mode = mode.name();
+            return [
+                format!("\n[web]\nhub = true\n{roots}"),
+                format!("\n[dssl]\norigins = {names:?}\nmode = \"{mode}\"\n{roots}"),
+            ];
+        }
+        let trusted = format!("{prefetch}tls = \"trusted\"\n");
         [
             format!("{trusted}{roots}"),
             format!("{trusted}names = {names:?}\n"),
         ]
+    }
+
+    /// Starts the origin before the web server that this needs, with the server's key on its list; `None`: it needs none.
+    pub(super) fn start_origin(
+        self,
+        bentpipe: &Path,
+        topology: &Topology,
+    ) -> Result<Option<Process>> {
+        let Self::Sealed(_) = self else {
+            return Ok(None);
+        };
+        let hub = keys(bentpipe, topology.directory(), "server")?;
+        let text = format!(
+            "status_socket = \"origin.sock\"\n[origin]\nlisten = \":{ORIGIN_PORT}\"\nupstream = \"http://127.0.0.1:{HTTP_PORT}\"\n\
+             certificate = \"{WEB_CERTIFICATE}\"\nkey = \"{WEB_KEY}\"\nhubs = [\"{hub}\"]\n"
+        );
+        write(topology, "origin", &text)?;
+        // The web server has the port already.
+        let rules = format!(
+            "table inet bentpipe_lab_origin {{\n  chain prerouting {{\n    type nat hook prerouting priority dstnat;\n    \
+             tcp dport {HTTPS_PORT} redirect to :{ORIGIN_PORT}\n  }}\n}}\n"
+        );
+        let web = topology.web();
+        run_with_input(web.command("nft").args(["-f", "-"]), &rules)?;
+        run_daemon(bentpipe, topology, web, "origin", "origin").map(Some)
     }
 
     /// Makes the local CA that the client's file, which is written, asks for.

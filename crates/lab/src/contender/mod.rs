@@ -40,8 +40,8 @@ use bentpipe_sys::netns::NetNs;
 
 use bentpipe_emulator::topology::{Congestion, Process, Topology};
 
-pub use ahead::PagesAhead;
-pub(crate) use ahead::WEB_AUTHORITY;
+pub use ahead::{DsslMode, PagesAhead};
+pub(crate) use ahead::{WEB_AUTHORITY, WEB_CERTIFICATE, WEB_KEY};
 pub use available::{Available, kernel_bbr};
 use available::{first_line, kernel};
 pub(crate) use bentpipe::TRACES;
@@ -256,7 +256,9 @@ impl Contender {
     #[must_use]
     pub fn fetches_ahead(&self, encrypted: bool) -> bool {
         match self.carrier {
-            Carrier::BentpipePages(pages) => !encrypted || pages == PagesAhead::Trusted,
+            Carrier::BentpipePages(PagesAhead::Clear) => !encrypted,
+            Carrier::BentpipePages(PagesAhead::Trusted) => true,
+            Carrier::BentpipePages(PagesAhead::Sealed(_)) => encrypted,
             _ => false,
         }
     }
@@ -407,6 +409,10 @@ impl Contender {
             }
         }
         if let Some(settings) = self.bentpipe(local) {
+            if let Some(pages) = settings.ahead {
+                let origin = pages.start_origin(&available.bentpipe, topology)?;
+                at_work.processes.extend(origin);
+            }
             at_work.daemons = Some(Daemons::start(&available.bentpipe, topology, &settings)?);
             at_work.local_authority = ahead::local_authority(topology)?;
         }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use bentpipe_config::{ConfigError, Source};
 
-use super::ahead::PagesAhead;
+use super::ahead::{DsslMode, PagesAhead};
 use super::les::{Layers, LesFlow};
 use super::openvpn::OpenVpnProtocol;
 use super::program::{KnownProgram, Named, Program};
@@ -42,6 +42,10 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
         ("clear+pep".to_owned(), Carrier::Segments),
     ];
     all.extend(bentpipe);
+    all.extend(DsslMode::ALL.map(|mode| {
+        let name = format!("dssl-{}", mode.name());
+        (name, pages(PagesAhead::Sealed(mode)))
+    }));
     let over_tls = ["bbr3", "cubic", "cubic-no-hystart"]
         .map(|name| (format!("bentpipe-tls-{name}"), Carrier::BentpipeTls(name)));
     all.extend(over_tls);
@@ -353,6 +357,12 @@ mod tests {
             (Some(Tunnel::Udp(4433)), beside)
         );
         assert!(parsed("clear+pep/bbr").is_ok());
+        // Pages in clear are as with bentpipe alone.
+        let ahead = ["dssl-full", "dssl-two-phase", "dssl-quick"].map(|name| {
+            let one = parsed(name).unwrap();
+            [true, false].map(|encrypted| one.fetches_ahead(encrypted))
+        });
+        assert_eq!(ahead, [[true, false]; 3]);
         for wrong in [
             "clear",
             "sle@hosts+pep",

@@ -92,6 +92,11 @@ pub(super) fn check_tasks(
                 "`{name}`: a `request` from 1 B on and an `every` of one hour at most are possible"
             ));
         }
+        if let Task::Handshake { tls: Tls::None, .. } = *task {
+            return fault(format!(
+                "`{name}`: a handshake is of TLS \"1.2\" or \"1.3\""
+            ));
+        }
         if let Task::Handshake {
             count,
             to: HandshakeEnd::Contender,
@@ -149,11 +154,16 @@ fn check_page(task: &Task) -> Result<(), String> {
         tls,
         parallel,
         direction,
+        at_once,
         ..
     } = *task
     else {
         return Ok(());
     };
+    if at_once && (browser == Browser::Chromium || direction == Direction::Up) {
+        let text = "`at_once` is for `browser = \"scripted\"` and for objects that come down";
+        return Err(text.into());
+    }
     if let Some(objects) = objects
         && (!(1..=MOST_OBJECTS).contains(&objects) || pages != Collection::default())
     {

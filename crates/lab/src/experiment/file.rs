@@ -297,6 +297,18 @@ mod tests {
                 7,
                 ["`count = 1`", "`repeats`"],
             ),
+            (
+                "\"request\"\ncount = 1",
+                "\"handshake\"\ncount = 2\ntls = \"none\"",
+                7,
+                ["`get`", "1.2"],
+            ),
+            (
+                "\"request\"\ncount = 1",
+                "\"page\"\ncount = 1\nbrowser = \"chromium\"\nat_once = true",
+                7,
+                ["`at_once`", "scripted"],
+            ),
             ("name = \"e\"", "name = \"../e\"", 2, ["name", "letters"]),
             (
                 "count = 1",

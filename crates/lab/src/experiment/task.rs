@@ -78,7 +78,7 @@ pub enum Task {
         #[serde(default)]
         content: ContentKind,
     },
-    /// TLS 1.3 handshakes with the web's hosts by turns, one after another, each over a new connection;
+    /// TLS handshakes with the web's hosts by turns, one after another, each over a new connection;
     /// or the contender's own.
     Handshake {
         /// Number of handshakes; the contender has one in each run.
@@ -86,11 +86,14 @@ pub enum Task {
         /// End of the handshake.
         #[serde(default)]
         to: HandshakeEnd,
+        /// Version of TLS with the web's hosts.
+        #[serde(default)]
+        tls: Tls,
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
     },
-    /// Pages over HTTPS, one after another.
+    /// Pages over HTTPS.
     Page {
         /// Number of pages.
         count: u32,
@@ -126,6 +129,9 @@ pub enum Task {
         /// Direction of objects; up, each is sent on a connection of its own, in clear.
         #[serde(default)]
         direction: Direction,
+        /// True if all pages are loaded at one time, each by a browser of its own, instead of one after another.
+        #[serde(default)]
+        at_once: bool,
     },
     /// Several files at once, each over a new connection, in clear; their SHA-256 is checked.
     Parallel {

@@ -4,14 +4,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use bentpipe_units::TimeSpan;
+use tokio::task::JoinSet;
 
 use super::done::Done;
 use super::prepared::Prepared;
 use super::target::Target;
-use crate::experiment::{Connections, Direction, HandshakeEnd, Task};
+use crate::experiment::{Connections, Direction, HandshakeEnd, Task, Tls};
 use crate::workload::{
-    Authority, Chromium, DeviceBytes, Echo, Expected, ExpectedPage, Ftp, Hosts, Page, Peer, call,
-    ftp, get_in_turn, handshakes, iperf3, load, probe, run_in, session,
+    Authority, Chromium, Client, DeviceBytes, Echo, Expected, ExpectedPage, Ftp, Hosts, Page, Peer,
+    call, ftp, get_in_turn, handshakes, iperf3, load, probe, run_in, session,
 };
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::topology::{LINK_DEVICE, Topology};
@@ -97,8 +98,12 @@ impl Prepared {
                         Ok(vec![target.transfer(direction, &self.object).await?])
                     }
                     Task::Request { count, .. } => target.requests(&self.object, count).await,
-                    Task::Handshake { count, .. } => {
-                        handshakes(place.hosts, place.authority, count).await
+                    Task::Handshake { count, tls, .. } => {
+                        let tls = match tls {
+                            Tls::V12 => place.authority.tls12_client_config()?,
+                            Tls::V13 | Tls::None => place.authority.client_config()?,
+                        };
+                        handshakes(place.hosts, tls, count).await
                     }
                     Task::Parallel {
                         count, direction, ..
@@ -132,6 +137,7 @@ impl Prepared {
                         }
                         Ok(times)
                     }
+                    Task::Page { at_once: true, .. } => at_once(&pages, place.hosts, &client).await,
                     Task::Page { .. } => {
                         let mut times = Vec::new();
                         for page in &pages {
@@ -270,6 +276,20 @@ impl Prepared {
             }
         }
     }
+}
+
+/// Times of `pages` that are loaded at one time, each by a browser of its own.
+async fn at_once(pages: &[ExpectedPage], hosts: &Hosts, client: &Client) -> Result<Vec<Duration>> {
+    let mut all = JoinSet::new();
+    for page in pages {
+        let (page, hosts, client) = (page.clone(), hosts.clone(), client.clone());
+        all.spawn(async move { load(&page, &hosts, &client, |_| ()).await });
+    }
+    let mut times = Vec::new();
+    while let Some(loaded) = all.join_next().await {
+        times.push(loaded?.context("page")?.time);
+    }
+    Ok(times)
 }
 
 /// Seconds since `start`, for records.

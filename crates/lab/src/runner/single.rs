@@ -18,7 +18,7 @@ use super::perform::{TaskPlace, since};
 use super::police::police;
 use super::prepared::Prepared;
 use crate::capture::{Capture, ExpectedPackets};
-use crate::contender::{AtWork, WEB_AUTHORITY, hystart};
+use crate::contender::{AtWork, WEB_AUTHORITY, WEB_CERTIFICATE, WEB_KEY, hystart};
 use crate::experiment::{Experiment, NamedScenario, Run};
 use crate::results::{Outcome, Record, Transaction};
 use crate::workload::{Authority, DNS_PORT, Hosts, Resolver, Web, corpus, iperf3_version};
@@ -136,7 +136,14 @@ fn carry_out(
         police(&topology, rate)?;
     }
     let (mut hosts, mut authority) = (Hosts::of_topology(corpus::HOSTS), Authority::new()?);
-    fs::write(topology.directory().join(WEB_AUTHORITY), authority.pem())?;
+    let [certificate, key] = authority.site(hosts.names().iter().map(String::as_str))?;
+    for (file, text) in [
+        (WEB_AUTHORITY, authority.pem()),
+        (WEB_CERTIFICATE, certificate),
+        (WEB_KEY, key),
+    ] {
+        fs::write(topology.directory().join(file), text)?;
+    }
     let names = experiment.tasks[run.task].task.needs_names();
     let resolver = match names {
         true => Some(resolver(&topology, &mut hosts)?),

@@ -42,12 +42,16 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-/// Times of `count` TLS 1.3 handshakes with `hosts` by turns, each from `connect` until it is done at this end.
+/// Times of `count` handshakes with `hosts` by turns, as `tls` makes them, each from `connect` until it is done at this end.
 ///
 /// # Errors
 /// A connection failed, or a host's certificate is refused.
-pub async fn handshakes(hosts: &Hosts, authority: &Authority, count: u32) -> Result<Vec<Duration>> {
-    let tls = TlsConnector::from(authority.client_config()?);
+pub async fn handshakes(
+    hosts: &Hosts,
+    tls: Arc<ClientConfig>,
+    count: u32,
+) -> Result<Vec<Duration>> {
+    let tls = TlsConnector::from(tls);
     let hosts: Vec<_> = hosts.iter().collect();
     let mut times = Vec::new();
     for (name, address) in hosts.iter().cycle().take(count as usize) {
@@ -126,10 +130,7 @@ impl Authority {
         &self,
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Arc<ServerConfig>> {
-        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-        let certificate = CertificateParams::new(names)
-            .and_then(|params| params.signed_by(&self.server, &self.issuer))
-            .context("cannot make the web server's certificate")?;
+        let certificate = self.certificate(names)?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.server.serialize_der()));
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
@@ -137,6 +138,24 @@ impl Authority {
             .with_single_cert(vec![certificate.der().clone()], key)?;
         config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
         Ok(Arc::new(config))
+    }
+
+    /// Certificate for all of `names`, and its key, in PEM, for who stands before the web server.
+    ///
+    /// # Errors
+    /// A name is no DNS name.
+    pub fn site<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<[String; 2]> {
+        Ok([self.certificate(names)?.pem(), self.server.serialize_pem()])
+    }
+
+    fn certificate<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<rcgen::Certificate> {
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        CertificateParams::new(names)
+            .and_then(|params| params.signed_by(&self.server, &self.issuer))
+            .context("cannot make the web server's certificate")
     }
 
     /// A client of HTTP/1.1 that trusts this authority, and the one beside it, and remembers no earlier session.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::carrier::{NotOpened, open_handle};
 use super::session::Session;
-use super::web::PageRoad;
+use super::web::{HubAtHand, PageRoad};
 use crate::relay::{FlowHandle, Outcome};
 
 impl PageRoad for Session {
@@ -40,12 +40,15 @@ impl PageRoad for Session {
         opened.map_err(outcome)
     }
 
-    fn hub(&self) -> Option<[u8; 32]> {
+    fn hub(&self) -> HubAtHand {
         let carries = self
             .tunnels()
             .look(|connection| Some(connection.tunnel.carries_dssl()));
-        let key = carries.filter(|carries| *carries).and(self.server_key())?;
-        Some(key.to_bytes())
+        match (carries, self.server_key()) {
+            (Some(true), Some(key)) => HubAtHand::Here(key.to_bytes()),
+            (Some(_), _) => HubAtHand::NoHub,
+            (None, _) => HubAtHand::NoTunnel,
+        }
     }
 
     async fn open_flow(

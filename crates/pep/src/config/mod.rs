@@ -83,7 +83,7 @@ const SHARED_STATE_DIR: &str = "/var/lib/bentpipe";
 /// Ceiling of buffered data of one tunnel when nothing else is said.
 const DEFAULT_MEMORY: ByteCount = ByteCount::new(256 << 20);
 
-/// End of the tunnel that a file configures.
+/// Daemon that a file configures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The terminal's side: `bentpipe client`.
@@ -92,6 +92,8 @@ pub enum Role {
     Server,
     /// Either side of an operator's link: `bentpipe pep`.
     Pep,
+    /// Before a web server: `bentpipe origin`.
+    Origin,
 }
 
 /// State directory when the file names none: the service manager's (`$STATE_DIRECTORY`),
@@ -131,6 +133,7 @@ impl fmt::Display for Role {
             Self::Client => "client",
             Self::Server => "server",
             Self::Pep => "pep",
+            Self::Origin => "origin",
         })
     }
 }
@@ -162,6 +165,8 @@ pub enum AnyFile {
     Server(Box<ServerFile>),
     /// An operator's PEP.
     Pep(Box<PepConfig>),
+    /// An origin of DSSL.
+    Origin(Box<OriginConfig>),
 }
 
 impl AnyFile {
@@ -172,6 +177,7 @@ impl AnyFile {
             Self::Client(_) => Role::Client,
             Self::Server(_) => Role::Server,
             Self::Pep(_) => Role::Pep,
+            Self::Origin(_) => Role::Origin,
         }
     }
 }
@@ -253,26 +259,12 @@ pub fn intercepting(path: &Path) -> Result<ClientFile, ConfigError> {
 }
 
 /// Validates `path` as `role`, or as the role its content shows: `listen` or `[[client]]` make a server,
-/// `[server]` and the front ends a client, `[peer]` a PEP.
+/// `[server]` and the front ends a client, `[peer]` a PEP, `[origin]` an origin.
 ///
 /// # Errors
 /// What [`ClientConfig::load`] and [`ServerConfig::load`] report, or that the content shows no role.
 pub fn check(path: &Path, role: Option<Role>) -> Result<Role, ConfigError> {
     load(path, role).map(|file| file.role())
-}
-
-/// Validates `path` as an origin's, if it is one; false: it is another daemon's.
-///
-/// # Errors
-/// Outcome of [`OriginConfig::load`].
-pub fn check_origin(path: &Path) -> Result<bool, ConfigError> {
-    let source = Source::read(path)?;
-    let table: toml::Table = source.parse()?;
-    let is_one = table.contains_key("origin");
-    if is_one {
-        OriginConfig::from_source(&source)?;
-    }
-    Ok(is_one)
 }
 
 /// Reads and validates `path` as [`check`] does.
@@ -289,6 +281,7 @@ pub fn load(path: &Path, role: Option<Role>) -> Result<AnyFile, ConfigError> {
         Role::Client => AnyFile::Client(ClientFile::from_source(&source)?),
         Role::Server => AnyFile::Server(Box::new(ServerFile::from_source(&source)?)),
         Role::Pep => AnyFile::Pep(Box::new(PepConfig::from_source(&source)?)),
+        Role::Origin => AnyFile::Origin(Box::new(OriginConfig::from_source(&source)?)),
     })
 }
 
@@ -296,7 +289,9 @@ pub fn load(path: &Path, role: Option<Role>) -> Result<AnyFile, ConfigError> {
 fn detect(source: &Source) -> Result<Role, ConfigError> {
     let table: toml::Table = source.parse()?;
     let has = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
-    if has(&["peer", "lan", "wan", "clear"]) {
+    if has(&["origin"]) {
+        Ok(Role::Origin)
+    } else if has(&["peer", "lan", "wan", "clear"]) {
         Ok(Role::Pep)
     } else if has(&["listen", "client"]) {
         Ok(Role::Server)
@@ -305,7 +300,7 @@ fn detect(source: &Source) -> Result<Role, ConfigError> {
     } else {
         Err(source.error_at_line(
             1,
-            "neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`) nor a PEP's (`[peer]`)",
+            "neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`) nor a PEP's (`[peer]`) nor an origin's (`[origin]`)",
         ))
     }
 }

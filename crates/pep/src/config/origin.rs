@@ -9,6 +9,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::ConfigError;
+use super::metrics::MetricsTable;
+use super::monitoring::Monitoring;
 use super::server::listen;
 use super::value::{self, FromText};
 use crate::keys::PublicKey;
@@ -30,6 +32,8 @@ pub struct OriginConfig {
     pub hubs: Vec<PublicKey>,
     /// Terminals that may have DSSL; `None`: all.
     pub clients: Option<Vec<PublicKey>>,
+    /// Places at which it tells about itself.
+    pub monitoring: Monitoring,
     /// The origin gives up what it does not need once it runs.
     pub sandbox: bool,
 }
@@ -64,6 +68,8 @@ impl FromText for WrittenUpstream {
 #[serde(deny_unknown_fields)]
 struct OriginFile {
     origin: Spanned<OriginTable>,
+    status_socket: Option<Spanned<PathBuf>>,
+    metrics: Option<MetricsTable>,
     #[serde(default = "value::yes")]
     sandbox: bool,
 }
@@ -116,6 +122,7 @@ impl OriginConfig {
             key: source.resolve_placed(table.key),
             hubs: table.hubs,
             clients: table.clients,
+            monitoring: Monitoring::checked(source, file.status_socket, file.metrics, None)?,
             sandbox: file.sandbox,
         })
     }

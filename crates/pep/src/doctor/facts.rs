@@ -155,6 +155,8 @@ pub(super) enum SideFacts {
     Server(ServerFacts),
     /// A PEP needs nothing of its own that is looked at.
     Pep,
+    /// An origin needs nothing of its own that is looked at.
+    Origin,
 }
 
 /// A client's surroundings.

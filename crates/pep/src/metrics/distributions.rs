@@ -104,6 +104,7 @@ impl Distributions {
         let seen = match &report.side {
             Side::Client(session) => vec![(Labels::new(), &**session)],
             Side::Pep(pep) => vec![(Labels::new(), &pep.session)],
+            Side::Origin { .. } => Vec::new(),
             Side::Server { clients, .. } => {
                 let labels = |name: &str| vec![("client".to_owned(), escaped(name))];
                 let seen = clients.iter();

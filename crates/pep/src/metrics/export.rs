@@ -21,7 +21,7 @@ use crate::status::StatusReport;
 const PREFIX: &str = "bentpipe";
 
 /// Objects whose numbers only grow while a tunnel, or a daemon, lives, besides what is called `…_total`.
-const COUNTERS: [&str; 16] = [
+const COUNTERS: [&str; 17] = [
     "bentpipe_bytes_",
     "bentpipe_flows_refused_",
     "bentpipe_ledger_bytes_",
@@ -34,6 +34,7 @@ const COUNTERS: [&str; 16] = [
     "bentpipe_les_dropped_total_",
     "bentpipe_les_packets_",
     "bentpipe_les_refused_total_",
+    "bentpipe_origin_refused_total_",
     "bentpipe_sle_bytes_",
     "bentpipe_sle_refused_total_",
     "bentpipe_tls_refused_total_",

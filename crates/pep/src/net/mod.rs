@@ -3,7 +3,7 @@
 //! ```text
 //!   destination ─► resolver.rs ─► addresses ─► judge.rs ─► dial.rs ─► socket
 //!                  nat64.rs                    policy.rs
-//!   listen.rs ─► sockets of hosts that ask
+//!   listen.rs ─► sockets of hosts that ask ─► strangers.rs
 //! ```
 //!
 //! The server dials what clients ask for; a client dials what goes past the tunnel, and what is published by it.
@@ -18,3 +18,4 @@ pub(crate) mod policy;
 mod race;
 pub(crate) mod resolver;
 pub(crate) mod sockets;
+pub(crate) mod strangers;

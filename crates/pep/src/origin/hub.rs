@@ -12,14 +12,15 @@ use bentpipe_web::{MAX_OBJECT, Part, Request};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
-use tokio::task::{JoinSet, spawn_local};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
+use super::counts::count;
 use super::sessions::SealedSession;
 use super::upstream::{Upstream, connect};
-use super::{OriginServer, count};
+use super::{OriginServer, ordinary};
 use crate::asked::NextPart;
 use crate::keys::PublicKey;
 
@@ -31,6 +32,9 @@ const CHUNKS: usize = 4;
 
 /// Sessions of one hub connection.
 const MAX_SESSIONS: usize = 64;
+
+/// Requests of one hub connection that are at work or wait for a place; while there are as many, nothing more is read.
+const MAX_PENDING: usize = 128;
 
 /// Time that a web server has for the next bytes of an object.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -44,6 +48,8 @@ struct HubLine {
     sessions: RefCell<HashMap<SessionId, Option<Rc<SealedSession>>>>,
     words: mpsc::Sender<HubFrame>,
     chunks: mpsc::Sender<HubFrame>,
+    /// Places for fetches of all connections of the hub.
+    places: Rc<Semaphore>,
 }
 
 /// Reason why an object does not come.
@@ -60,12 +66,12 @@ pub(super) async fn serve(origin: &Rc<OriginServer>, tls: HubTls, key: PublicKey
         sessions: RefCell::default(),
         words,
         chunks,
+        places: origin.fetches_of(key),
     });
-    let writing = spawn_local(send(write, of_words, of_chunks));
-    let mut tasks = JoinSet::new();
+    // Both end with this, also where the connection has to give way: sessions hold a sender.
+    let (mut writing, mut tasks) = (JoinSet::new(), JoinSet::new());
+    writing.spawn_local(send(write, of_words, of_chunks));
     line.clone().receive(read, &mut tasks).await;
-    tasks.shutdown().await;
-    writing.abort();
 }
 
 /// Sends frames, those without contents first.
@@ -95,7 +101,7 @@ impl HubLine {
         let (mut reader, mut bytes) = (HubFrameReader::new(MAX_ASKED), [0; 4096]);
         loop {
             let got = tokio::select! {
-                got = read.read(&mut bytes) => got,
+                got = read.read(&mut bytes), if tasks.len() < MAX_PENDING => got,
                 () = self.words.closed() => return,
                 Some(_) = tasks.join_next() => continue,
             };
@@ -121,7 +127,7 @@ impl HubLine {
 
     fn refuse(&self, why: &str) {
         count(&self.origin.counts.refused);
-        if self.origin.complaints.is_due(crate::process::now()) {
+        if self.origin.complaints.hubs.is_due(crate::process::now()) {
             tracing::warn!("hub {}: {why}", self.key);
         }
     }
@@ -155,6 +161,7 @@ impl HubLine {
         match fetched {
             Ok(()) => count(&self.origin.counts.objects),
             Err(Unfit) => {
+                count(&self.origin.counts.objects_failed);
                 let refused = HubFrame::Refused(session_id, Some(id));
                 let _ = self.chunks.send(refused).await;
             }
@@ -166,8 +173,12 @@ impl HubLine {
         session: &SealedSession,
         (request, mut writer): (Request, ObjectWriter),
     ) -> Result<(), Unfit> {
-        let _place = session.fetching.acquire().await.map_err(|_| Unfit)?;
-        let web = connect(self.origin.upstream).await.map_err(|_| Unfit)?;
+        let _of_session = session.fetching.acquire().await.map_err(|_| Unfit)?;
+        let _of_hub = self.places.acquire().await.map_err(|_| Unfit)?;
+        let web = connect(self.origin.upstream).await.map_err(|error| {
+            ordinary::tell(&self.origin, &error);
+            Unfit
+        })?;
         let upstream = Upstream::send(web, request.head()).await;
         let mut upstream = upstream.map_err(|_| Unfit)?;
         let head = head(&mut upstream).await?;
@@ -202,6 +213,8 @@ impl HubLine {
 
     async fn send(&self, writer: &mut ObjectWriter, text: &[u8], last: bool) -> Result<(), Unfit> {
         let frame = writer.seal(text, last).ok_or(Unfit)?;
+        let sealed = &self.origin.counts.object_bytes;
+        sealed.set(sealed.get() + text.len() as u64);
         self.chunks.send(frame).await.map_err(|_| Unfit)
     }
 }

@@ -7,38 +7,51 @@
 //!  browser ═══ other ══════► ordinary ── bytes ──────►┘
 //! ```
 //!
-//! One port and one certificate; ALPN tells who is there. Who has shown nothing yet costs a place among few, for ten seconds at most.
+//! One port and one certificate; ALPN tells who is there. Who has shown nothing yet is judged by its address (`net/strangers.rs`);
+//! later connections have places, which whoever has most gives up to others (`guests.rs`).
 
+mod counts;
+mod guests;
 mod hub;
 mod ordinary;
+mod reload;
 mod sessions;
 mod terminal;
 mod tls;
 mod upstream;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
-use std::time::Duration;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustls::server::Acceptor;
 use tokio::net::TcpStream;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::config::OriginConfig;
+use crate::config::{OriginConfig, Role};
 use crate::events;
+use crate::keys::PublicKey;
+use crate::metrics::Metrics;
 use crate::net::listen::{accept, listen_each};
+use crate::net::strangers::{Stranger, Strangers};
 use crate::process::{self, RunError};
+use crate::relay::over_tcp::OverTcp as _;
 use crate::relay::prepare;
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
+use crate::status::{OriginFigures, Side, StatusReport};
 use crate::stop::{self, StopSignal};
-use crate::throttle::Throttle;
+use counts::{OriginComplaints, OriginCounts, UnlistedHubs, count};
+use guests::{GuestPeer, Guests};
 use sessions::SealedSessions;
 use tls::{Speaker, Speakers};
 
@@ -48,32 +61,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Time for which a peer may leave sent bytes unacknowledged, and a terminal say nothing.
 const SILENT: Duration = Duration::from_secs(60);
 
-/// Connections whose handshake is under way.
-const MAX_STRANGERS: usize = 256;
-
-/// Connections that have had their handshake.
-const MAX_GUESTS: usize = 1024;
+/// Objects that one hub fetches at one time, for all its clients.
+const MAX_FETCHES: usize = 256;
 
 /// Time for which a stop waits for connections.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Time between lines about what the origin has done.
 const REPORT: Duration = Duration::from_secs(600);
-
-/// OriginCounts since the origin started.
-#[derive(Debug, Default)]
-struct OriginCounts {
-    terminals: Cell<u64>,
-    hubs: Cell<u64>,
-    ordinary: Cell<u64>,
-    /// Connections that did not come to a handshake's end.
-    strangers: Cell<u64>,
-    /// Connections for which there was no place.
-    crowded: Cell<u64>,
-    objects: Cell<u64>,
-    /// Hubs that asked for what they may not have.
-    refused: Cell<u64>,
-}
 
 /// Has the kernel end a connection whose peer acknowledges nothing, or reads nothing, for [`SILENT`].
 fn bound_silence(socket: &TcpStream) -> io::Result<()> {
@@ -83,50 +78,62 @@ fn bound_silence(socket: &TcpStream) -> io::Result<()> {
     return socket.nodelay().map(drop);
 }
 
-fn count(counter: &Cell<u64>) {
-    counter.set(counter.get() + 1);
-}
-
 /// A running origin.
 struct OriginServer {
+    config: OriginConfig,
     upstream: SocketAddr,
-    speakers: Speakers,
+    speakers: RefCell<Rc<Speakers>>,
+    /// Time at which the certificate was read.
+    certified: Cell<Instant>,
+    unlisted: Arc<UnlistedHubs>,
     sessions: SealedSessions,
-    strangers: Semaphore,
-    guests: Semaphore,
+    strangers: Rc<Strangers>,
+    guests: Rc<Guests>,
+    /// Places for fetches of hubs that are connected.
+    fetching: RefCell<HashMap<PublicKey, Weak<Semaphore>>>,
     counts: OriginCounts,
-    complaints: Throttle,
+    complaints: OriginComplaints,
 }
 
 /// Runs the origin until SIGINT or SIGTERM.
 ///
 /// # Errors
 /// [`RunError`] says what could not be set up.
-pub fn run(config: &OriginConfig) -> Result<(), RunError> {
-    let speakers = Speakers::read(config)?;
-    Needs::of_origin(config).enter()?;
+pub fn run(config: OriginConfig) -> Result<(), RunError> {
+    let unlisted = Arc::new(UnlistedHubs::new());
+    let speakers = Speakers::read(&config, &unlisted)?;
+    Needs::of_origin(&config).enter()?;
     let runtime = process::runtime()?;
-    LocalSet::new().block_on(&runtime, serve(config, speakers))
-}
-
-async fn serve(config: &OriginConfig, speakers: Speakers) -> Result<(), RunError> {
     let origin = Rc::new(OriginServer {
         upstream: config.upstream,
-        speakers,
+        config,
+        speakers: RefCell::new(Rc::new(speakers)),
+        certified: Cell::new(process::now()),
+        unlisted,
         sessions: SealedSessions::default(),
-        strangers: Semaphore::new(MAX_STRANGERS),
-        guests: Semaphore::new(MAX_GUESTS),
+        strangers: Strangers::new(),
+        guests: Rc::default(),
+        fetching: RefCell::default(),
         counts: OriginCounts::default(),
-        complaints: Throttle::new(),
+        complaints: OriginComplaints::new(),
     });
+    LocalSet::new().block_on(&runtime, serve(&origin))
+}
+
+async fn serve(origin: &Rc<OriginServer>) -> Result<(), RunError> {
+    let (config, started) = (&origin.config, process::now());
     let mut tasks: Vec<JoinHandle<()>> = Vec::new();
     for listener in listen_each(&config.listen)? {
         let origin = origin.clone();
         tasks.push(accept(listener, move |socket, peer| {
-            origin.clone().take(socket, peer)
+            origin.admit(socket, peer);
+            std::future::ready(())
         }));
     }
     let mut stop = StopSignal::take()?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let metrics = Metrics::bind(config.monitoring.metrics.as_ref(), None)?;
+    let status = process::status_socket(Role::Origin, config.monitoring.status_socket.as_ref())?;
     process::raise_file_limit();
     sandbox::announce();
     let listening = process::join(&config.listen);
@@ -135,18 +142,31 @@ async fn serve(config: &OriginConfig, speakers: Speakers) -> Result<(), RunError
         "ready: an origin of DSSL on {listening}, before http://{}",
         config.upstream
     );
+    let snapshot = || origin.report(started);
     let manager = ServiceManager::find();
     manager.ready();
-    loop {
-        tokio::select! {
-            () = stop.wait() => break,
-            () = sleep(REPORT) => origin.tell(),
-        }
+    tokio::select! {
+        () = status.serve(&snapshot) => {}
+        () = metrics.serve(&snapshot) => {}
+        () = manager.inform(&[], &snapshot) => {}
+        () = async {
+            loop {
+                tokio::select! {
+                    () = stop.wait() => break,
+                    _ = hangup.recv() => {
+                        manager.reloading();
+                        origin.reload();
+                        manager.ready();
+                    }
+                    () = sleep(REPORT) => origin.tell(),
+                }
+            }
+            stop::tell_of_first(DRAIN);
+            manager.stopping(DRAIN);
+            tasks.iter().for_each(JoinHandle::abort);
+            stop.drain(DRAIN, origin.until_idle()).await;
+        } => {}
     }
-    stop::tell_of_first(DRAIN);
-    manager.stopping(DRAIN);
-    tasks.iter().for_each(JoinHandle::abort);
-    stop.drain(DRAIN, origin.until_idle()).await;
     origin.tell();
     Ok(())
 }
@@ -154,37 +174,85 @@ async fn serve(config: &OriginConfig, speakers: Speakers) -> Result<(), RunError
 impl OriginServer {
     /// Waits until no guest is left.
     async fn until_idle(&self) {
-        while self.guests.available_permits() < MAX_GUESTS {
+        while self.guests.len() > 0 {
             sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// TLS and lists that are in force.
+    fn speakers(&self) -> Rc<Speakers> {
+        self.speakers.borrow().clone()
+    }
+
+    /// Figures for `status`.
+    fn figures(&self) -> OriginFigures {
+        let age = process::now().saturating_duration_since(self.certified.get());
+        OriginFigures {
+            upstream: Some(self.upstream),
+            certificate_age_s: age.as_secs(),
+            connections: self.guests.len() as u64,
+            sessions: self.sessions.len() as u64,
+            ..self.counts.report(&self.unlisted)
+        }
+    }
+
+    fn report(&self, started: Instant) -> StatusReport {
+        let uptime = process::now().saturating_duration_since(started);
+        let side = Side::Origin {
+            listen: self.config.listen.to_vec(),
+            origin: Box::new(self.figures()),
+        };
+        StatusReport {
+            sandbox: sandbox::entered(),
+            events: events::last(),
+            ..StatusReport::new(self.config.file.clone(), uptime.as_secs(), side)
         }
     }
 
     /// Tells the log what was done so far.
     fn tell(&self) {
-        let counts = &self.counts;
+        let figures = self.figures();
+        let refused = figures.refused_total.to_string();
+        let refused = if refused.is_empty() {
+            "nobody"
+        } else {
+            &refused
+        };
         tracing::info!(
-            "so far {} connections of terminals, {} of hubs, {} of others; {} objects sealed; {} hubs refused, {} handshakes not completed, \
-             {} connections too many",
-            counts.terminals.get(),
-            counts.hubs.get(),
-            counts.ordinary.get(),
-            counts.objects.get(),
-            counts.refused.get(),
-            counts.strangers.get(),
-            counts.crowded.get(),
+            "so far: {figures}; {}; refused: {refused}",
+            figures.objects()
         );
     }
 
-    /// Serves a connection to its end.
-    async fn take(self: Rc<Self>, socket: TcpStream, peer: SocketAddr) {
+    /// Places for fetches of the hub with this key.
+    fn fetches_of(&self, key: PublicKey) -> Rc<Semaphore> {
+        let mut fetching = self.fetching.borrow_mut();
+        if let Some(places) = fetching.get(&key).and_then(Weak::upgrade) {
+            return places;
+        }
+        fetching.retain(|_, places| places.strong_count() > 0);
+        let places = Rc::new(Semaphore::new(MAX_FETCHES));
+        fetching.insert(key, Rc::downgrade(&places));
+        places
+    }
+
+    /// Finds out who is there, unless the host or its network has had its share.
+    fn admit(self: &Rc<Self>, socket: TcpStream, peer: SocketAddr) {
         if prepare(&socket).is_err() || bound_silence(&socket).is_err() {
             return;
         }
-        let Ok(place) = self.strangers.try_acquire() else {
-            return self.complain("too many handshakes at one time; new connections are reset");
-        };
+        let origin = self.clone();
+        let met = self.strangers.meet(peer, |stranger| async move {
+            origin.welcome(socket, peer, stranger).await;
+        });
+        if !met {
+            self.complain("a host begins too many handshakes; its new connections are reset");
+        }
+    }
+
+    /// Serves a connection to its end.
+    async fn welcome(self: Rc<Self>, socket: TcpStream, peer: SocketAddr, stranger: Stranger) {
         let met = timeout(PATIENCE, self.meet(socket)).await;
-        drop(place);
         let Ok(Ok((speaker, tls))) = met else {
             count(&self.counts.strangers);
             if let Ok(Err(error)) = met {
@@ -192,28 +260,42 @@ impl OriginServer {
             }
             return;
         };
-        let Ok(_guest) = self.guests.try_acquire() else {
+        stranger.prove();
+        let from = match &speaker {
+            Speaker::Terminal(key) if self.speakers().is_client(key) => GuestPeer::Client(*key),
+            Speaker::Hub(key) => GuestPeer::Hub(*key),
+            Speaker::Terminal(_) | Speaker::Other => GuestPeer::at(peer.ip()),
+        };
+        let Some(guest) = self.guests.admit(from) else {
             return self.complain("too many connections at one time; new ones are reset");
         };
+        tokio::select! {
+            () = self.attend(speaker, tls) => {}
+            () = guest.evicted() => count(&self.counts.displaced),
+        }
+    }
+
+    /// Serves a peer whose handshake is done.
+    async fn attend(self: &Rc<Self>, speaker: Speaker, tls: TlsStream<TcpStream>) {
         match speaker {
-            Speaker::Terminal(listed) => {
+            Speaker::Terminal(key) => {
                 count(&self.counts.terminals);
-                Box::pin(terminal::serve(&self, tls, listed)).await;
+                Box::pin(terminal::serve(self, tls, key)).await;
             }
             Speaker::Hub(key) => {
                 count(&self.counts.hubs);
-                Box::pin(hub::serve(&self, tls, key)).await;
+                Box::pin(hub::serve(self, tls, key)).await;
             }
             Speaker::Other => {
                 count(&self.counts.ordinary);
-                Box::pin(ordinary::serve(&self, tls)).await;
+                Box::pin(ordinary::serve(self, tls)).await;
             }
         }
     }
 
     fn complain(&self, text: &str) {
         count(&self.counts.crowded);
-        if self.complaints.is_due(process::now()) {
+        if self.complaints.crowded.is_due(process::now()) {
             tracing::warn!("{text}");
         }
     }
@@ -221,9 +303,15 @@ impl OriginServer {
     /// Completes a handshake, and says who is there.
     async fn meet(&self, socket: TcpStream) -> io::Result<(Speaker, TlsStream<TcpStream>)> {
         let start = LazyConfigAcceptor::new(Acceptor::default(), socket).await?;
-        let config = self.speakers.answer(&start.client_hello());
-        let tls = start.into_stream(config).await?;
-        let speaker = self.speakers.of(tls.get_ref().1)?;
+        let speakers = self.speakers();
+        let config = speakers.answer(&start.client_hello());
+        let shaken = start.into_stream(config).into_fallible().await;
+        let tls = shaken.map_err(|(error, tcp)| {
+            // A hub that is not listed hears so by the alert, which a reset would overtake.
+            tcp.close_in_order();
+            error
+        })?;
+        let speaker = speakers.of(tls.get_ref().1)?;
         Ok((speaker, tls))
     }
 }

@@ -5,6 +5,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
+use super::counts::count;
 use super::upstream::connect;
 use super::{OriginServer, PATIENCE};
 use crate::relay::over_tcp::OverTcp as _;
@@ -56,7 +57,8 @@ async fn both_ways(
 
 /// Tells the log of a web server that cannot be reached; the connection is reset.
 pub(super) fn tell(origin: &OriginServer, error: &std::io::Error) {
-    if origin.complaints.is_due(crate::process::now()) {
+    count(&origin.counts.unreached);
+    if origin.complaints.upstream.is_due(crate::process::now()) {
         let upstream = origin.upstream;
         tracing::warn!(
             "the web server http://{upstream} cannot be reached: {error}; start it, or correct `upstream`"

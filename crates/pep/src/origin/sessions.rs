@@ -1,4 +1,4 @@
-//! SealedSessions of terminals that want objects, where hubs find them.
+//! Sessions of terminals that want objects, where hubs find them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -15,14 +15,16 @@ use crate::keys::PublicKey;
 /// Time for which a hub may be ahead of its terminal.
 const HOLD: Duration = Duration::from_secs(3);
 
-/// SealedSessions at one time; further ones have no objects.
+/// Sessions at one time; further ones have no objects.
 const MAX_SESSIONS: usize = 1024;
 
 /// Records of links that wait for a hub.
 const MAX_EARLY: usize = 64;
 
-/// SealedSession of one terminal.
+/// Session of one terminal.
 pub(super) struct SealedSession {
+    /// Key of the terminal, and of the hub that it has named.
+    peers: (PublicKey, PublicKey),
     machine: RefCell<OriginSession>,
     /// Requests for objects that were announced and that nobody has fetched.
     requests: RefCell<HashMap<ObjectId, Request>>,
@@ -43,8 +45,9 @@ enum SessionHub {
 }
 
 impl SealedSession {
-    fn new(machine: OriginSession) -> Self {
+    fn new(machine: OriginSession, peers: (PublicKey, PublicKey)) -> Self {
         Self {
+            peers,
             machine: RefCell::new(machine),
             requests: RefCell::default(),
             hub: RefCell::new(SessionHub::Awaited(Vec::new())),
@@ -135,14 +138,14 @@ impl SealedSession {
     }
 }
 
-/// SealedSessions that there are.
+/// Sessions by name.
 #[derive(Default)]
 pub(super) struct SealedSessions {
     known: RefCell<HashMap<SessionId, Rc<SealedSession>>>,
     changed: Notify,
 }
 
-/// SealedSession that is known for as long as this lives.
+/// Session that is known for as long as this lives.
 pub(super) struct Entered<'a> {
     sessions: &'a SealedSessions,
     id: SessionId,
@@ -157,10 +160,31 @@ impl Drop for Entered<'_> {
 }
 
 impl SealedSessions {
-    /// Enters a session; `None`: there are too many.
-    pub(super) fn enter(&self, machine: OriginSession) -> Option<Entered<'_>> {
+    /// Sessions that there are.
+    pub(super) fn len(&self) -> usize {
+        self.known.borrow().len()
+    }
+
+    /// Ends sessions of which `stays` says no, by the keys of client and hub: their pages go on without objects.
+    pub(super) fn retain(&self, stays: impl Fn(PublicKey, PublicKey) -> bool) {
+        self.known.borrow_mut().retain(|_, session| {
+            let (client, hub) = session.peers;
+            let stays = stays(client, hub);
+            if !stays {
+                session.end();
+            }
+            stays
+        });
+    }
+
+    /// Enters a session of these `peers`, client and hub; `None`: there are too many.
+    pub(super) fn enter(
+        &self,
+        machine: OriginSession,
+        peers: (PublicKey, PublicKey),
+    ) -> Option<Entered<'_>> {
         let id = machine.id();
-        let session = Rc::new(SealedSession::new(machine));
+        let session = Rc::new(SealedSession::new(machine, peers));
         let mut known = self.known.borrow_mut();
         if known.len() >= MAX_SESSIONS {
             return None;
@@ -174,7 +198,7 @@ impl SealedSessions {
         })
     }
 
-    /// SealedSession that a hub asks for, once it is known, with K2 on its way; `None`: the hub gets nothing.
+    /// Session that a hub asks for, once it is known, with K2 on its way; `None`: the hub gets nothing.
     pub(super) async fn attach(
         &self,
         id: SessionId,

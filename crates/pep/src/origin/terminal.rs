@@ -11,10 +11,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
+use super::counts::count;
 use super::sessions::SealedSession;
 use super::upstream::{Upstream, connect};
 use super::{OriginServer, PATIENCE, SILENT, ordinary};
 use crate::asked::NextPart;
+use crate::keys::PublicKey;
+use crate::process;
 use crate::relay::over_tcp::OverTcp as _;
 
 /// One K1 connection.
@@ -36,8 +39,8 @@ enum Course {
     Reset,
 }
 
-/// Serves a terminal to its end; one that is not `listed` gets pages alone.
-pub(super) async fn serve(origin: &OriginServer, mut tls: TlsStream<TcpStream>, listed: bool) {
+/// Serves the terminal with this `key` to its end.
+pub(super) async fn serve(origin: &OriginServer, mut tls: TlsStream<TcpStream>, key: PublicKey) {
     let mut hello = [0; DSSL_HELLO];
     let read = timeout(PATIENCE, tls.read_exact(&mut hello)).await;
     let hello = match (read, DsslHello::decode(&hello)) {
@@ -47,17 +50,17 @@ pub(super) async fn serve(origin: &OriginServer, mut tls: TlsStream<TcpStream>, 
             return;
         }
     };
-    let known = |hub: &[u8; 32]| listed && origin.speakers.is_hub(hub);
-    let Some(hub) = hello.hub.filter(known) else {
+    let Some(hub) = hello.hub.and_then(|hub| origin.hub_of(&key, hub)) else {
         return ordinary::relay(origin, tls, &[]).await;
     };
-    let Ok(machine) = machine(&tls, hub) else {
+    let Ok(machine) = machine(&tls, hub.to_bytes()) else {
         return;
     };
-    let entered = machine.and_then(|machine| origin.sessions.enter(machine));
+    let entered = machine.and_then(|machine| origin.sessions.enter(machine, (key, hub)));
     let Some(entered) = entered else {
         return ordinary::relay(origin, tls, &[]).await;
     };
+    count(&origin.counts.sessions);
     let mut k1 = K1Server {
         tls,
         unread: BytesMut::new(),
@@ -69,6 +72,34 @@ pub(super) async fn serve(origin: &OriginServer, mut tls: TlsStream<TcpStream>, 
     if let Ok(true) = plain {
         let first = k1.unread.freeze();
         ordinary::relay(origin, k1.tls, &first).await;
+    }
+}
+
+impl OriginServer {
+    /// Hub that brings objects to the terminal with this `key`, which has named `hub`; `None`, and a line in the log: a list says no.
+    fn hub_of(&self, key: &PublicKey, hub: [u8; 32]) -> Option<PublicKey> {
+        let (speakers, now) = (self.speakers(), process::now());
+        if !speakers.may_have_objects(key) {
+            count(&self.counts.unlisted_clients);
+            if self.complaints.clients.is_due(now) {
+                tracing::warn!(
+                    "pages of the client {key} come without objects: `clients` does not list it; add the key if they are to come ahead"
+                );
+            }
+            return None;
+        }
+        let named = PublicKey::from_bytes(hub);
+        let listed = named.filter(|named| speakers.is_hub(named));
+        if listed.is_none() {
+            count(&self.counts.unlisted_servers);
+            let named = named.map_or("which is no key".to_owned(), |named| named.to_string());
+            if self.complaints.servers.is_due(now) {
+                tracing::warn!(
+                    "pages of the client {key} come without objects: `hubs` does not list its server, {named}; add that key if it is to bring them"
+                );
+            }
+        }
+        listed
     }
 }
 

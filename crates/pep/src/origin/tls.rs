@@ -18,10 +18,12 @@ use crate::keys::PublicKey;
 use crate::process::RunError;
 use crate::tls::key_exchange;
 
+use super::counts::UnlistedHubs;
+
 /// Peer of a connection.
 pub(super) enum Speaker {
-    /// Terminal; true if the list of clients, where there is one, has its key.
-    Terminal(bool),
+    /// Terminal that has proved this key.
+    Terminal(PublicKey),
     /// Hub that has proved this key.
     Hub(PublicKey),
     Other,
@@ -38,17 +40,26 @@ pub(super) struct Speakers {
 }
 
 impl Speakers {
-    /// Reads the files that `config` names.
+    /// Reads the files that `config` names; hubs that it does not list are told to `unlisted`.
     ///
     /// # Errors
     /// A file cannot be read, or its key does not belong to its certificate.
-    pub(super) fn read(config: &OriginConfig) -> Result<Self, RunError> {
+    pub(super) fn read(
+        config: &OriginConfig,
+        unlisted: &Arc<UnlistedHubs>,
+    ) -> Result<Self, RunError> {
         let files = CertifiedFiles::read(&config.certificate, &config.key)?;
         let hubs: HashSet<PublicKey> = config.hubs.iter().copied().collect();
         let clients = config.clients.clone();
         let clients = clients.map(|keys| keys.into_iter().collect::<HashSet<_>>());
-        let listed = hubs.clone();
-        let of_hubs: Accepts = Arc::new(move |key| listed.contains(key));
+        let (listed, unlisted) = (hubs.clone(), unlisted.clone());
+        let of_hubs: Accepts = Arc::new(move |key| {
+            let is_listed = listed.contains(key);
+            if !is_listed {
+                unlisted.note(key);
+            }
+            is_listed
+        });
         // A client is done with its handshake before it could hear that its key is not listed: it gets pages all the same.
         let of_clients: Accepts = Arc::new(|_| true);
         let keyed = |accepts| Some(identity::shown_verifier(accepts));
@@ -61,9 +72,30 @@ impl Speakers {
         })
     }
 
-    /// True if this is the key of a hub that is listed.
-    pub(super) fn is_hub(&self, key: &[u8; 32]) -> bool {
-        PublicKey::from_bytes(*key).is_some_and(|key| self.hubs.contains(&key))
+    /// True if `hubs` lists this key.
+    pub(super) fn is_hub(&self, key: &PublicKey) -> bool {
+        self.hubs.contains(key)
+    }
+
+    /// True if there is a list of clients that has this key.
+    pub(super) fn is_client(&self, key: &PublicKey) -> bool {
+        self.clients
+            .as_ref()
+            .is_some_and(|clients| clients.contains(key))
+    }
+
+    /// True if pages of the client with this key may have objects ahead.
+    pub(super) fn may_have_objects(&self, key: &PublicKey) -> bool {
+        self.clients.is_none() || self.is_client(key)
+    }
+
+    /// Text about both lists.
+    pub(super) fn lists(&self) -> String {
+        let hubs = self.hubs.len();
+        match &self.clients {
+            Some(clients) => format!("{hubs} hubs, {} clients", clients.len()),
+            None => format!("{hubs} hubs, all clients"),
+        }
     }
 
     /// Peer of a connection whose handshake is done.
@@ -71,13 +103,7 @@ impl Speakers {
         let key = || identity::shown_key(tls.peer_certificates());
         let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
         match tls.alpn_protocol() {
-            Some(ALPN_K1) => {
-                let key = key().ok_or_else(denied)?;
-                let listed = self.clients.as_ref();
-                Ok(Speaker::Terminal(
-                    listed.is_none_or(|keys| keys.contains(&key)),
-                ))
-            }
+            Some(ALPN_K1) => key().map(Speaker::Terminal).ok_or_else(denied),
             Some(ALPN_HUB) => key().map(Speaker::Hub).ok_or_else(denied),
             _ => Ok(Speaker::Other),
         }

@@ -29,7 +29,6 @@ mod queries;
 mod responder;
 mod sessions;
 mod sle;
-mod strangers;
 mod tls;
 mod ways;
 mod web;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! All this happens on the main thread, so that a stranger's handshakes take no time from tunnels. Who comes in is judged in
-//! `strangers.rs`; what is inside is QUIC, which proves who the two ends are.
+//! `net/strangers.rs`; what is inside is QUIC, which proves who the two ends are.
 
 mod carried;
 mod certificate;
@@ -30,9 +30,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::strangers::Strangers;
 use crate::config::TlsListening;
 use crate::net::listen::{accept, listen_each};
+use crate::net::strangers::Strangers;
 use crate::process::RunError;
 use crate::shard::owner;
 use crate::status;

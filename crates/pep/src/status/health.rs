@@ -4,7 +4,7 @@ use super::format::{quantity, span};
 use super::{Session, Side, StatusReport, TunnelState};
 
 impl StatusReport {
-    /// Reason why the daemon is healthy or not: a client is if its tunnel is up and answers, a server if it serves, and both only
+    /// Reason why the daemon is healthy or not: a client is if its tunnel is up and answers, a server or an origin if it serves, and all only
     /// with all that they need of the kernel.
     ///
     /// # Errors
@@ -20,6 +20,11 @@ impl StatusReport {
         match &self.side {
             Side::Client(session) => tunnel(session, "its server"),
             Side::Pep(pep) => tunnel(&pep.session, "the other PEP"),
+            Side::Origin { listen, origin } => {
+                let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
+                let now = quantity(origin.connections, "connection");
+                Ok(format!("origin on {}, {now}", listen.join(", ")))
+            }
             Side::Server {
                 listen, clients, ..
             } => {

@@ -35,7 +35,7 @@ impl Sample {
                 let tunnel = match &report.side {
                     Side::Pep(pep) => &pep.session.tunnel,
                     Side::Client(session) => &session.tunnel,
-                    Side::Server { .. } => return Self::default(),
+                    Side::Server { .. } | Side::Origin { .. } => return Self::default(),
                 };
                 let (send, receive) = tunnel.capacities();
                 Self {
@@ -47,6 +47,10 @@ impl Sample {
                     rtt_ms: tunnel.rtt_ms,
                 }
             }
+            Side::Origin { .. } => Self {
+                uptime_s,
+                ..Self::default()
+            },
             Side::Server { clients, .. } => {
                 let tunnels = || clients.iter().map(|client| &client.session.tunnel);
                 Self {

@@ -17,6 +17,7 @@ mod history;
 mod les;
 mod measured;
 mod metering;
+mod origin;
 mod packets;
 mod publish;
 mod screen;
@@ -48,6 +49,7 @@ pub(crate) use history::{Curves, History, Sample};
 pub use les::{Les, LesDropped, LesPepStatus, LesRefused};
 pub use measured::{FILE as MEASURED_FILE, Measured};
 pub use metering::Metering;
+pub use origin::{OriginFigures, OriginRefused};
 pub use packets::{PacketDrops, PacketKinds, PacketRefusals, Packets};
 pub use publish::{PublishState, PublishStatus};
 pub use screen::{Blocks, Screen};
@@ -140,6 +142,7 @@ impl StatusReport {
             Side::Client(_) => Role::Client,
             Side::Server { .. } => Role::Server,
             Side::Pep(_) => Role::Pep,
+            Side::Origin { .. } => Role::Origin,
         }
     }
 }
@@ -180,6 +183,13 @@ pub enum Side {
     },
     /// An operator's PEP has one tunnel, to another PEP.
     Pep(Box<PepSide>),
+    /// An origin of DSSL has no tunnel.
+    Origin {
+        /// TCP addresses served.
+        listen: Vec<SocketAddr>,
+        /// Connections and objects.
+        origin: Box<OriginFigures>,
+    },
 }
 
 /// One client as its server sees it.

@@ -78,6 +78,12 @@ impl Screen {
                 rows.push(labelled("relays", &pep.segments.to_string(), ""));
             }
             Side::Server { clients, .. } => self.server(&mut rows, report, clients),
+            Side::Origin { origin, .. } => {
+                rows.push(labelled("connections", &origin.to_string(), ""));
+                rows.push(labelled("objects", &origin.objects(), ""));
+                let refused = origin.refused_total.to_string();
+                rows.extend((!refused.is_empty()).then(|| labelled("refused", &refused, "")));
+            }
         }
         events(&mut rows, &report.events);
         rows.truncate(ROWS);

@@ -43,6 +43,11 @@ impl Display for StatusReport {
         match &self.side {
             Side::Client(client) => session(f, client, "server", self.uptime_s),
             Side::Pep(pep) => write_pep(f, pep),
+            Side::Origin { listen, origin } => {
+                let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
+                line(f, "listen", &listen.join(", "))?;
+                origin.write(f)
+            }
             Side::Server {
                 listen,
                 listen_tls,

@@ -50,6 +50,10 @@ pub struct SealedPages {
     pub sessions_total: u64,
     /// Sealed objects, and at a server links, that were dropped because they were not what the origin has sealed.
     pub dropped_total: u64,
+    /// Sessions for which the hub brought no key (client), or the origin gave none (server).
+    pub keyless_total: u64,
+    /// Connections to origins that refused this server, because they do not list its key (server).
+    pub unlisted_total: u64,
 }
 
 /// Objects that were promised and did not come whole, by cause.
@@ -93,6 +97,8 @@ impl Display for PagesAhead {
             (self.crowded_total, "pages too many at once"),
             (self.refused_total, "without trust in the origin"),
             (self.sealed.dropped_total, "sealed and false"),
+            (self.sealed.keyless_total, "sessions without a key"),
+            (self.sealed.unlisted_total, "times not listed by an origin"),
         ];
         if ends.iter().any(|(count, _)| *count > 0) {
             write!(f, "; {}", counted(&ends))?;

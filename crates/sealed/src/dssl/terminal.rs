@@ -130,6 +130,18 @@ impl Terminal {
         self.proceed(now)
     }
 
+    /// Name of the origin.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// True while the hub may still prove K2.
+    #[must_use]
+    pub fn awaits_proof(&self) -> bool {
+        matches!(self.hub, HubStream::Open | HubStream::Asking(_))
+    }
+
     /// Time at which [`Self::handle_timeout`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {

@@ -22,10 +22,11 @@ const CURVES: [[[u8; 3]; 3]; 2] = [
     [[0x9a, 0x9a, 0x9a], [0xff, 0x6a, 0x3c], [0x3f, 0xa0, 0xe0]],
 ];
 /// Experiments of `make seeds`.
-const SEEDS: [&str; 10] = [
+const SEEDS: [&str; 11] = [
     "skycasters",
     "skycasters-rtt",
     "les",
+    "dssl",
     "cnes",
     "qpep-pages",
     "qpep-goodput",

@@ -86,8 +86,8 @@ pub(crate) trait PageRoad {
         first: Bytes,
     ) -> Result<FlowHandle, Outcome>;
 
-    /// Key of the server, if it is a hub of DSSL.
-    fn hub(&self) -> Option<[u8; 32]>;
+    /// Hub of DSSL at the other end.
+    fn hub(&self) -> HubAtHand;
 
     /// Opens a flow of bytes.
     ///
@@ -98,6 +98,17 @@ pub(crate) trait PageRoad {
         destination: &Destination,
         source: Option<SocketAddr>,
     ) -> Result<FlowHandle, Outcome>;
+}
+
+/// Hub of DSSL at the tunnel's other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HubAtHand {
+    /// There is no tunnel now.
+    NoTunnel,
+    /// The server is no hub.
+    NoHub,
+    /// The server is a hub with this key.
+    Here([u8; 32]),
 }
 
 /// End of a browser's connection, or of our part in it.

@@ -5,7 +5,7 @@ use super::{KEY, Place, Role, check};
 /// Files made of a good head and one fault, with the error they give.
 #[rustfmt::skip]
 const FAULTS: &[(&str, &str)] = &[
-    ("", "x.toml:1: neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`) nor a PEP's (`[peer]`)"),
+    ("", "x.toml:1: neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`) nor a PEP's (`[peer]`) nor an origin's (`[origin]`)"),
     ("listen = \n", "x.toml:1: `listen`: string values must be quoted, expected literal string"),
     ("listen = \"0.0.0.0:1\"\n", "x.toml:1: missing key `private_key_file`"),
     ("S interfaces_ = []\n", "x.toml:3: unknown key `interfaces_`; known here: `transport`, `private_key_file`, `listen`, `listen_tls`, `tls`, `public_address`, `shards`, `client`, `limits`, `packets`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `dns`, `nat64`, `allow_classical`, `status_socket`, `metrics`, `page`, `responder`, `sle`, `les`, `web`, `sandbox`"),

@@ -70,6 +70,7 @@ fn examine(file: &Path, content: AnyFile) -> Content {
             Some(config.state_dir.as_path()),
             SideFacts::Pep,
         ),
+        AnyFile::Origin(config) => (false, vec![config.key.as_path()], None, SideFacts::Origin),
         AnyFile::Server(file) => match &**file {
             ServerFile::Tunnel(config) => (
                 false,
@@ -103,6 +104,7 @@ fn query(content: &AnyFile, role: Role) -> Result<StatusReport, status::QueryErr
         AnyFile::Client(ClientFile::Tunnel(config)) => config.monitoring.status_socket.as_ref(),
         AnyFile::Client(ClientFile::Plain(config)) => config.status_socket.as_ref(),
         AnyFile::Pep(config) => config.monitoring.status_socket.as_ref(),
+        AnyFile::Origin(config) => config.monitoring.status_socket.as_ref(),
         AnyFile::Server(file) => match &**file {
             ServerFile::Tunnel(config) => config.monitoring.status_socket.as_ref(),
             ServerFile::Plain(config) => config.status_socket.as_ref(),
@@ -153,7 +155,7 @@ fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts 
     let key = keys::read(&config.identity.private_key_file);
     let tunnel = running.and_then(|report| match &report.side {
         Side::Client(session) => Some((session.tunnel.peer.clone()?, report.health().ok()?)),
-        Side::Server { .. } | Side::Pep(_) => None,
+        Side::Server { .. } | Side::Pep(_) | Side::Origin { .. } => None,
     });
     let enrols = Cell::new(false);
     let servers = config.servers.iter().map(|server| {

@@ -56,6 +56,7 @@ impl MachineNeeds {
                     needs.internet = true;
                 }
                 SideFacts::Pep => needs.device = true,
+                SideFacts::Origin => {}
             }
         }
         needs
@@ -92,7 +93,7 @@ fn judge_subject(facts: &Facts, subject: &Examined) -> Vec<Finding> {
     match &content.side {
         SideFacts::Client(client) => findings.extend(client::judge(facts, client)),
         SideFacts::Server(server) => findings.extend(server::judge(facts, server)),
-        SideFacts::Pep => {}
+        SideFacts::Pep | SideFacts::Origin => {}
     }
     findings
 }
@@ -104,7 +105,7 @@ fn daemon(subject: &Examined, content: &Content) -> Finding {
         Daemon::Unhealthy(text) => {
             let mend = match role {
                 Role::Client => "what is said of its server below may tell why",
-                Role::Server | Role::Pep => "see its log",
+                Role::Server | Role::Pep | Role::Origin => "see its log",
             };
             fail("daemon", format!("unhealthy: {text}"), Some(mend.into()))
         }

@@ -69,6 +69,7 @@ fn subject(side: SideFacts) -> Examined {
         SideFacts::Client(_) => Role::Client,
         SideFacts::Server(_) => Role::Server,
         SideFacts::Pep => Role::Pep,
+        SideFacts::Origin => Role::Origin,
     };
     Examined {
         file: PathBuf::from("/etc/bentpipe/x.toml"),

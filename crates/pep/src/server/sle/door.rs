@@ -17,11 +17,11 @@ use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::sleep_until;
 
-use super::super::strangers::{Stranger, Strangers};
 use super::intake::IntakeRules;
 use super::{FreshFlow, SealedTunnels, shard_of};
 use crate::config::{SleIntake, SleListening};
 use crate::net::listen::{accept, listen_each};
+use crate::net::strangers::{Stranger, Strangers};
 use crate::process::{self, RunError};
 use crate::relay::prepare;
 

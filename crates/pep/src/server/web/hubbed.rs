@@ -7,6 +7,7 @@ use bentpipe_sealed::dssl::{
     ALPN_HUB, HubDropped, HubFrameReader, HubNews, HubSession, MAX_HUB_FRAME, SessionId,
 };
 use bentpipe_web::{Frame, FrameReader, PAGE};
+use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
@@ -86,6 +87,7 @@ async fn attend(
     session: Option<SessionId>,
     stream: &mut TerminalStream,
 ) -> Result<std::convert::Infallible, HubOver> {
+    let shown = name.to_str().into_owned();
     let (origin, session) = tokio::try_join!(connect(pages, peer, reached, name), async {
         match session {
             Some(session) => Ok(session),
@@ -95,11 +97,15 @@ async fn attend(
         }
     })?;
     let (mut origin, mut hub) = (origin, HubSession::new(session));
-    say(&mut origin, &[hub.request()]).await?;
+    // An origin that has refused this server is heard below.
+    let _ = say(&mut origin, &[hub.request()]).await;
     let (mut reader, mut bytes) = (HubFrameReader::new(MAX_HUB_FRAME), vec![0; 16 * 1024]);
+    let mut keyed = false;
     loop {
         let read = tokio::select! {
-            read = origin.read(&mut bytes) => read?,
+            read = origin.read(&mut bytes) => {
+                read.inspect_err(|error| note_denied(pages, peer, &shown, error))?
+            }
             // The terminal has gone, or says what it may not.
             _ = stream.read.read_u8() => return Err(HubOver),
         };
@@ -109,9 +115,15 @@ async fn attend(
         reader.push(&bytes[..read]);
         while let Some(frame) = reader.read().map_err(|_| HubOver)? {
             match hub.on_frame(frame) {
-                Ok(HubNews::Refused) => return Err(HubOver),
+                Ok(HubNews::Refused) => {
+                    if !keyed {
+                        note_keyless(pages, peer, &shown);
+                    }
+                    return Err(HubOver);
+                }
                 Ok(news) => {
                     if matches!(news, HubNews::Ready(_)) {
+                        keyed = true;
                         pages.account(peer.id, |account| account.sealed.sessions_total += 1);
                     }
                     hand_on(&hub, news, stream, &mut origin).await?;
@@ -124,6 +136,35 @@ async fn attend(
                 }
             }
         }
+    }
+}
+
+/// Counts an origin that has refused this server's key, and tells the log.
+fn note_denied(pages: &ServedPages, peer: &PageClient, origin: &str, error: &io::Error) {
+    let fault = error.get_ref().and_then(|it| it.downcast_ref());
+    let denied = rustls::Error::AlertReceived(AlertDescription::AccessDenied);
+    if fault != Some(&denied) {
+        return;
+    }
+    pages.account(peer.id, |account| account.sealed.unlisted_total += 1);
+    if pages.hub_complaints.is_due(crate::process::now()) {
+        tracing::warn!(
+            "{origin} does not list this server as a hub of DSSL: its pages come without objects; have its operator add this server's \
+             public key to `hubs`"
+        );
+    }
+}
+
+/// Counts a session that the origin has given no key of, and tells the log.
+fn note_keyless(pages: &ServedPages, peer: &PageClient, origin: &str) {
+    pages.account(peer.id, |account| account.sealed.keyless_total += 1);
+    if pages.hub_complaints.is_due(crate::process::now()) {
+        let name = &peer.client.name;
+        tracing::warn!(
+            client = name,
+            "{origin} gives no key of DSSL for this client's pages: they come without objects; its log says why, perhaps its `clients` lists \
+             others"
+        );
     }
 }
 

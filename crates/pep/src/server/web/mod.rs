@@ -89,6 +89,8 @@ pub(super) struct ServedPages {
     hub: Option<TlsConnector>,
     /// Lines about origins that are not believed.
     complaints: Throttle,
+    /// Lines about origins of DSSL that give this server no keys.
+    hub_complaints: Throttle,
     accounts: RefCell<HashMap<ConnectionId, Account>>,
     /// Origins that connections are being opened to ahead of objects.
     opening: RefCell<HashSet<ObjectsOrigin>>,
@@ -112,6 +114,7 @@ impl ServedPages {
             clear,
             hub: hub.map(TlsConnector::from),
             complaints: Throttle::new(),
+            hub_complaints: Throttle::new(),
             accounts: RefCell::default(),
             opening: RefCell::default(),
         })

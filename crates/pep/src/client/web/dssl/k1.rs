@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::client::TlsStream;
 
 use super::line::ObjectLine;
-use super::{Dssl, PageRoad, Pages};
+use super::{Dssl, HubAtHand, PageRoad, Pages};
 use crate::process;
 use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
 
@@ -50,6 +50,14 @@ pub(super) enum NoK1 {
 }
 
 impl NoK1 {
+    /// True if the host itself has said so: another attempt soon would say the same.
+    pub(super) const fn is_word_of_origin(&self) -> bool {
+        match self {
+            Self::Tls(_) | Self::Absent => true,
+            Self::NoHub | Self::Unreached(_) => false,
+        }
+    }
+
     /// End of a browser's connection for want of one.
     pub(super) fn outcome(&self) -> Outcome {
         match self {
@@ -138,6 +146,14 @@ struct OpenedK1 {
     requesting: bool,
 }
 
+/// Hub that brings `objects`, if some are wanted.
+fn hub_for(road: &impl PageRoad, objects: bool) -> HubAtHand {
+    match objects {
+        true => road.hub(),
+        false => HubAtHand::NoHub,
+    }
+}
+
 /// Connects to the origin `name` at `place`, for a page with `objects` or for anything else.
 pub(super) async fn connect(
     pages: &Rc<Pages>,
@@ -147,12 +163,7 @@ pub(super) async fn connect(
     objects: bool,
 ) -> Result<K1, NoK1> {
     let dssl = pages.dssl.as_ref().ok_or(NoK1::Absent)?;
-    let hub = if objects { road.hub() } else { None };
-    let Some(hub) = hub else {
-        let known = dssl.recall(&place.0, name) == Some(true);
-        if objects && !known {
-            return Err(NoK1::NoHub);
-        }
+    let HubAtHand::Here(hub) = hub_for(road, objects) else {
         let tls = dssl.open_k1(road, place, name, None).await?;
         return Ok(K1 {
             tls: Some(tls),

@@ -98,6 +98,7 @@ impl ObjectLine {
         mut words: mpsc::UnboundedReceiver<Frame>,
     ) {
         let (mut frames, mut bytes) = (FrameReader::default(), vec![0; 16 * 1024]);
+        let mut by_hub = true;
         'line: loop {
             tokio::select! {
                 read = pipe.read(&mut bytes) => match read {
@@ -109,7 +110,10 @@ impl ObjectLine {
                     match word {
                         Some(word) => word.encode(&mut said),
                         // The connection has ended.
-                        None => break,
+                        None => {
+                            by_hub = false;
+                            break;
+                        }
                     }
                     if pipe.write_all(&said).await.is_err() {
                         break;
@@ -129,11 +133,21 @@ impl ObjectLine {
             }
         }
         self.over.set(true);
+        if by_hub && self.terminal.borrow().awaits_proof() {
+            self.tell_keyless(&pages);
+        }
         if let Some((_, page)) = self.page.take() {
             pages.end(page);
         }
         let steps = self.terminal.borrow_mut().on_hub_lost(process::now());
         self.obey(&steps);
+    }
+
+    /// Counts a session that the hub has ended without K2, and tells the log.
+    fn tell_keyless(&self, pages: &Pages) {
+        if let Some(dssl) = &pages.dssl {
+            dssl.note_keyless(self.terminal.borrow().host());
+        }
     }
 
     fn hear(&self, pages: &Pages, frame: Frame) -> Result<(), LineOver> {

@@ -28,7 +28,7 @@ use tokio::task::spawn_local;
 use tokio_rustls::TlsConnector;
 
 use super::browser::{Browser, Gone, TrustedParts};
-use super::{Owner, PageRoad, Pages, QUEUE};
+use super::{HubAtHand, Owner, PageRoad, Pages, QUEUE};
 use crate::asked::{AskedStream, NextPart};
 use crate::config::{ClientDssl, TrustedName};
 use crate::keys::PrivateKey;
@@ -60,6 +60,9 @@ pub(super) struct Dssl {
     complaints: Throttle,
     sessions: Cell<u64>,
     dropped: Cell<u64>,
+    /// Sessions for which the hub brought no key.
+    keyless: Cell<u64>,
+    keyless_complaint: Throttle,
 }
 
 impl Dssl {
@@ -87,6 +90,8 @@ impl Dssl {
             complaints: Throttle::new(),
             sessions: Cell::default(),
             dropped: Cell::default(),
+            keyless: Cell::default(),
+            keyless_complaint: Throttle::new(),
         }))
     }
 
@@ -100,6 +105,8 @@ impl Dssl {
         SealedPages {
             sessions_total: self.sessions.get(),
             dropped_total: self.dropped.get(),
+            keyless_total: self.keyless.get(),
+            ..SealedPages::default()
         }
     }
 
@@ -131,6 +138,16 @@ impl Dssl {
         }
     }
 
+    /// Counts a session for which the hub brought no key, and tells the log.
+    fn note_keyless(&self, name: &str) {
+        self.keyless.set(self.keyless.get() + 1);
+        if self.keyless_complaint.is_due(process::now()) {
+            tracing::warn!(
+                "pages of {name} come without objects: the server brought no key of DSSL; its log and the origin's say why"
+            );
+        }
+    }
+
     /// Counts an object that was dropped, and tells the log.
     fn note_dropped(&self, why: &str) {
         self.dropped.set(self.dropped.get() + 1);
@@ -155,6 +172,15 @@ pub(super) async fn is_spoken(
     if let Some(speaks) = dssl.recall(&place.0, name) {
         return speaks;
     }
+    match road.hub() {
+        HubAtHand::Here(_) => {}
+        // Nobody knows yet whether the server is a hub.
+        HubAtHand::NoTunnel => return false,
+        HubAtHand::NoHub => {
+            dssl.tell_absent(name, &NoK1::NoHub);
+            return false;
+        }
+    }
     match connect(pages, road, place, name, true).await {
         Ok(k1) => {
             dssl.pool.put(owner(place), name, k1);
@@ -162,8 +188,7 @@ pub(super) async fn is_spoken(
         }
         Err(fault) => {
             dssl.tell_absent(name, &fault);
-            // Without a tunnel nobody knows yet whether its server is a hub.
-            if !matches!(fault, NoK1::Unreached(_) | NoK1::NoHub) {
+            if fault.is_word_of_origin() {
                 dssl.remember(&place.0, name, false);
             }
             false

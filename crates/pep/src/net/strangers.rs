@@ -1,4 +1,4 @@
-//! Connections to a TCP port of the server on which nobody has shown a client's key yet: who may begin one, and who gives way.
+//! Connections to a TCP port on which nobody has shown who is there yet: who may begin one, and who gives way.
 //!
 //! Judged as for UDP (`engine/handshakes.rs`), by an address that TCP has proven.
 
@@ -14,12 +14,12 @@ use tokio::task::{AbortHandle, spawn_local};
 use crate::process;
 
 /// Strangers at one port.
-pub(super) struct Strangers {
-    known: RefCell<Guests>,
+pub(crate) struct Strangers {
+    known: RefCell<StrangerTable>,
 }
 
 /// Strangers that have a task each; how many there may be is the business of [`Handshakes`].
-struct Guests {
+struct StrangerTable {
     handshakes: Handshakes,
     tasks: HashMap<ConnectionId, AbortHandle>,
     next: u64,
@@ -27,9 +27,9 @@ struct Guests {
 
 impl Strangers {
     /// Port at which no stranger is.
-    pub(super) fn new() -> Rc<Self> {
+    pub(crate) fn new() -> Rc<Self> {
         Rc::new(Self {
-            known: RefCell::new(Guests {
+            known: RefCell::new(StrangerTable {
                 handshakes: Handshakes::new(Seed::new(process::random_u64())),
                 tasks: HashMap::new(),
                 next: 0,
@@ -39,7 +39,7 @@ impl Strangers {
 
     /// Begins to talk with somebody at `peer`, in a task that `talk` makes, which ends early if a newer stranger needs the place.
     /// False, and nothing is done, where the host or its network has had its share.
-    pub(super) fn meet<F: Future<Output = ()> + 'static>(
+    pub(crate) fn meet<F: Future<Output = ()> + 'static>(
         self: &Rc<Self>,
         peer: SocketAddr,
         talk: impl FnOnce(Stranger) -> F,
@@ -69,14 +69,14 @@ impl Strangers {
 }
 
 /// One stranger; dropped once it is known who is there, or that nobody is.
-pub(super) struct Stranger {
+pub(crate) struct Stranger {
     all: Rc<Strangers>,
     id: ConnectionId,
 }
 
 impl Stranger {
     /// The stranger has proven to be a client, which gives back what it took of its host's share.
-    pub(super) fn prove(self) {
+    pub(crate) fn prove(self) {
         self.all.known.borrow_mut().handshakes.succeed(self.id);
     }
 }
