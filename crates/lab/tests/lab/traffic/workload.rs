@@ -81,8 +81,9 @@ fn a_handshake_takes_two_round_trips_with_those_of_tcp() {
     let Some(world) = world("handshake") else {
         return;
     };
+    let tls = world.authority.client_config().unwrap();
     let times = run_in(world.topology.user(), &world.stop, PATIENCE, || {
-        handshakes(&world.hosts, &world.authority, 3)
+        handshakes(&world.hosts, tls.clone(), 3)
     })
     .unwrap();
     let rtt = world.limit.object(0);
