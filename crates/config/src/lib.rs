@@ -237,6 +237,15 @@ impl Source {
     }
 }
 
+/// Directory that holds `file`; of a bare name the current one.
+#[must_use]
+pub fn directory(file: &Path) -> &Path {
+    match file.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    }
+}
+
 /// A message of serde in the words of this program; `key` is the one whose value is at fault.
 fn explain(message: &str, key: Option<&str>) -> String {
     if let Some((name, known)) = unknown("unknown variant `", message) {

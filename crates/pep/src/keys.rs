@@ -8,8 +8,6 @@ use std::path::Path;
 use rustix::process::geteuid;
 use zeroize::Zeroizing;
 
-use crate::state;
-
 pub use bentpipe_tunnel::engine::identity::{PrivateKey, PublicKey};
 
 /// More than any key file holds, in bytes; stops a wrong file from being read whole.
@@ -30,7 +28,7 @@ pub fn read(path: &Path) -> Result<PrivateKey, String> {
 }
 
 fn metadata_of_directory(path: &Path) -> io::Result<std::fs::Metadata> {
-    std::fs::metadata(state::directory(path))
+    std::fs::metadata(bentpipe_config::directory(path))
 }
 
 /// Reads the file at `path`, a secret that belongs to root or to this process's user and is closed to all others. A message

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 #[cfg(target_os = "linux")]
+use bentpipe_config::directory;
+
+#[cfg(target_os = "linux")]
 use crate::config::PepConfig;
 use crate::config::{ClientConfig, OriginConfig, Placed, PlainClient, PlainServer, ServerConfig};
 use crate::process::{Diagnosis, RunError};
-use crate::state::directory;
 use crate::status::SandboxStatus;
 
 /// Once for each process, as what it describes.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bentpipe_config::directory;
 use tokio::runtime::Handle;
 
 /// The content of `file`, of which more than `limit` bytes are an error.
@@ -24,14 +25,6 @@ pub(crate) fn read(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("it exceeds {limit} bytes")));
     }
     Ok(bytes)
-}
-
-/// Directory that holds `file`; of a bare name the current one.
-pub(crate) fn directory(file: &Path) -> &Path {
-    match file.parent() {
-        Some(directory) if !directory.as_os_str().is_empty() => directory,
-        _ => Path::new("."),
-    }
 }
 
 /// Writes aside, syncs and renames, so that a power cut leaves the old file or the new. Makes the directory. Blocks as long

@@ -41,6 +41,7 @@ mod splitter;
 mod tls_connection;
 mod tunnels;
 mod udp_trial;
+mod upkeep;
 mod web;
 mod wire_choice;
 mod wires;

@@ -2,10 +2,7 @@
 //!
 //! Its parts have owners: when an attempt is made is decided in `retry.rs`, how in `connecting.rs`; `connections.rs` is which
 //! connections there are, `report.rs` about what the operator hears, `packet_road.rs` about packets. What follows from news of the
-//! engine is in `session/news.rs`, what is done all the time in `session/upkeep.rs`.
-
-mod news;
-mod upkeep;
+//! engine, and what is done all the time, is in `upkeep.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -52,7 +49,7 @@ struct Demand {
 }
 
 /// Ways of connections beside a flow of the tunnel each.
-struct Ways {
+struct WaysBeside {
     /// Flows that are sealed beside the tunnel.
     sle: Option<Rc<Sealing>>,
     /// Pages that are fetched ahead.
@@ -61,23 +58,23 @@ struct Ways {
 
 /// The client's tunnel.
 pub(crate) struct Session {
-    config: Rc<ClientConfig>,
+    pub(super) config: Rc<ClientConfig>,
     /// Connections that there are, and the use of each.
-    tunnels: Rc<Tunnels>,
-    schedule: Rc<Schedule>,
-    servers: Rc<Servers>,
-    learned: Rc<Learned>,
-    reporter: Rc<Reporter>,
-    connector: Connector,
-    wires: Rc<Wires>,
+    pub(super) tunnels: Rc<Tunnels>,
+    pub(super) schedule: Rc<Schedule>,
+    pub(super) servers: Rc<Servers>,
+    pub(super) learned: Rc<Learned>,
+    pub(super) reporter: Rc<Reporter>,
+    pub(super) connector: Connector,
+    pub(super) wires: Rc<Wires>,
     /// Reach of the server, for all who wait for a change of that.
     reach: watch::Sender<Reach>,
     demand: Demand,
     /// Bytes used of those that may be.
-    meter: RefCell<Meter>,
+    pub(super) meter: RefCell<Meter>,
     packet_road: PacketRoad,
-    published: Rc<Published>,
-    ways: Ways,
+    pub(super) published: Rc<Published>,
+    ways: WaysBeside,
     /// Times to first bytes, where they are served.
     first_byte: Option<FirstByte>,
 }
@@ -116,7 +113,7 @@ impl Session {
             meter: RefCell::new(Meter::load(&config, tunnels.shard(), (traffic, les))),
             packet_road,
             published: Published::new(config.clone(), tunnels.clone()),
-            ways: Ways {
+            ways: WaysBeside {
                 sle,
                 pages: Pages::new(&config, keys.0)?,
             },
