@@ -25,11 +25,11 @@ use anyhow::Context;
 
 use crate::exit::Failure;
 
-/// Writes `text` and a newline to standard output; a reader that has gone is a failure, not a panic.
+/// Writes `text` and a newline to standard output. A reader that has gone, as `head` does, has read what it wanted.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}")
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")?;
-    Ok(())
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written.context("cannot write to standard output")?),
+    }
 }

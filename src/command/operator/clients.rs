@@ -33,6 +33,13 @@ impl ServerFile {
 /// Lists a client and prints its code.
 pub(crate) fn add(options: &Add) -> Result<(), Failure> {
     code::check_name(&options.name).map_err(Failure::Key)?;
+    let file = options.file.config.display();
+    if !options.file.config.exists() {
+        return Err(Failure::Key(format!(
+            "{file} is not there yet; `bentpipe server init --public HOST{}` makes it",
+            options.file.flag()
+        )));
+    }
     let config = ServerConfig::load(&options.file.config)?;
     let public = public_address(&config)?;
     if config

@@ -186,7 +186,7 @@ async fn refusal(socket: UdpSocket) -> anyhow::Error {
 /// Fetches `expected` by HTTP/3 over a new connection to `address`; the time until its last byte.
 ///
 /// # Errors
-/// As of [`OverQuic::open`], or what came is not what was asked for.
+/// Nobody answers there, somebody on the way refuses QUIC, or what came is not what was asked for.
 pub async fn get_by_http3(
     address: SocketAddr,
     host: &str,

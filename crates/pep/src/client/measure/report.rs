@@ -98,8 +98,9 @@ impl Report {
             ..
         } = self;
         let bytes = self.bytes as f64 / 1e6;
+        let plural = if *rounds == 1 { "" } else { "s" };
         let mut text = format!(
-            "{target}, through {through}: {rounds} rounds, at most {bytes:.2} MB of payload"
+            "{target}, through {through}: {rounds} round{plural}, at most {bytes:.2} MB of payload"
         );
         if let Some(asked) = self.rounds_asked {
             let _ = write!(text, "; --max-bytes has no room for {asked} rounds");
