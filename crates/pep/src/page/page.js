@@ -140,7 +140,7 @@ function clientTiles({ tunnel, flows, fec, metering, measured, ledger_bytes: led
     ['Round trip', 'rtt', tunnel.rtt_ms === undefined ? '–' : milliseconds(tunnel.rtt_ms),
       [tunnel.min_rtt_ms !== undefined && `lowest ${milliseconds(tunnel.min_rtt_ms)}`]],
     ['Loss', '', tunnel.rtt_ms === undefined ? '–' : percent(tunnel.loss_ratio), ['of the packets sent in this tunnel',
-      repairs && `repair brought ${size(repairs.recovered_bytes)} back, with ${percent(repairs.overhead_ratio)} of what was sent`]],
+      repairs && `repairs brought ${size(repairs.recovered_bytes)} back and were ${percent(repairs.overhead_ratio)} of what left`]],
     ['Bytes on the link', '', metering ? size(metering.used_bytes) : size(received + sent), [period, crossed],
       cap && [metering.used_bytes, cap]],
     ['Connections', '', String(flows.active), [

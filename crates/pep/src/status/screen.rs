@@ -279,7 +279,7 @@ fn loss(tunnel: &Tunnel) -> String {
         // A string takes whatever is written.
         let _ = write!(
             text,
-            "; repair brought {back} back, {overhead:.1} % of bytes"
+            "; repairs brought {back} back and were {overhead:.1} % of what left"
         );
     }
     text

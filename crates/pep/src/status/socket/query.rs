@@ -31,8 +31,13 @@ pub struct Found {
 #[derive(Debug, Error)]
 pub enum QueryError {
     /// No daemon is running, or none that this user may ask.
-    #[error("no bentpipe daemon{} is running (no live socket in {})", of_this_user(), .0.join(", "))]
-    NoDaemon(Vec<String>),
+    #[error("no bentpipe {}{} is running (no live socket in {})", .role.map_or_else(|| "daemon".to_owned(), |role| role.to_string()), of_this_user(), .directories.join(", "))]
+    NoDaemon {
+        /// Role that was asked for.
+        role: Option<Role>,
+        /// Directories in which there is none.
+        directories: Vec<String>,
+    },
     /// No daemon answers at the socket given.
     #[error("no daemon answers at {}: {source}", .socket.display())]
     Unreachable {
@@ -58,7 +63,7 @@ impl QueryError {
     /// True if no daemon is there to ask, as opposed to an unclear question or answer.
     #[must_use]
     pub fn is_no_daemon(&self) -> bool {
-        matches!(self, Self::NoDaemon(_) | Self::Unreachable { .. })
+        matches!(self, Self::NoDaemon { .. } | Self::Unreachable { .. })
     }
 }
 
@@ -126,9 +131,10 @@ pub(in crate::status) fn query_in(
     match live.len() {
         0 => {
             let own = RunDirectory::own();
-            Err(QueryError::NoDaemon(
-                own.iter().map(ToString::to_string).collect(),
-            ))
+            Err(QueryError::NoDaemon {
+                role,
+                directories: own.iter().map(ToString::to_string).collect(),
+            })
         }
         1 => live
             .into_iter()
