@@ -138,7 +138,7 @@ fn over_a_geostationary_satellite_the_tunnel_is_a_gain() {
     let (said, told) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{told}");
     assert!(
-        told.contains("1 rounds, at most") && told.contains("no room for 8"),
+        told.contains("1 round, at most") && told.contains("no room for 8"),
         "{told}"
     );
     assert_eq!(said.matches("too few pairs to say: 1").count(), 4, "{said}");

@@ -62,6 +62,13 @@ pub(crate) fn add(options: &Add) -> Result<(), Failure> {
     let expires = expiry(options)?;
     change(&options.file, |document| {
         let mut client = Table::new();
+        // A comment at the end of the file stays where it is: before what is added.
+        if let Some(comment) = document.trailing().as_str().map(str::to_owned)
+            && !comment.trim().is_empty()
+        {
+            client.decor_mut().set_prefix(format!("{comment}\n"));
+            document.set_trailing("");
+        }
         client["name"] = value(&options.name);
         client["enrolment_key"] = value(once.public().to_string());
         client["enrolment_expires"] = value(expires.to_string());

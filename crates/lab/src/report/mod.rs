@@ -13,6 +13,7 @@
 
 mod answer;
 mod colours;
+mod dashes;
 mod deviation;
 mod figures;
 mod findings;

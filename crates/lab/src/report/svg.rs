@@ -9,6 +9,7 @@ use plotters::prelude::*;
 use serde_json::Value;
 
 use super::colours::{DIAMOND, Look, Marker};
+use super::dashes::dashes;
 use super::figures::{key, longest};
 
 /// Width of a figure in pixels.
@@ -211,25 +212,23 @@ fn lines(area: &Area<'_>, data: &Value, curves: &[Value], looks: &BTreeMap<Strin
         let shown = format!("{} {unit}", decimal(shown));
         area.draw(&Text::new(shown, (x - 8, y + 8), (FONT, 12)))?;
     }
-    chart.draw_series(DashedLineSeries::new(
-        limit.iter().copied(),
-        3,
-        3,
-        BLACK.mix(0.5).into(),
-    ))?;
+    let grey: ShapeStyle = BLACK.mix(0.5).into();
+    for piece in dashes(limit.iter().map(|point| chart.backend_coord(point)), 3, 3) {
+        area.draw(&PathElement::new(piece, grey))?;
+    }
     for curve in &curves {
         let look = look(looks, curve.name);
         let style = colour(look).stroke_width(2);
         let points = curve.points.iter().copied();
+        let pixels = points.clone().map(|point| chart.backend_coord(&point));
         match look.dash() {
-            0 => chart.draw_series(LineSeries::new(points.clone(), style))?,
-            dash => chart.draw_series(DashedLineSeries::new(
-                points.clone(),
-                12 / dash as u32 + 2,
-                4,
-                style,
-            ))?,
-        };
+            0 => area.draw(&PathElement::new(pixels.collect::<Vec<_>>(), style))?,
+            dash => {
+                for piece in dashes(pixels, 12 / dash as u32 + 2, 4) {
+                    area.draw(&PathElement::new(piece, style))?;
+                }
+            }
+        }
         let marker = polygon((0, 0), look.marker(), MARKER);
         let large = polygon((0, 0), look.marker(), 2.0 * MARKER);
         // A distribution has a step at each figure, and no place of its own for a marker.
