@@ -74,7 +74,9 @@ for _ in $(seq 60); do
   sleep 0.5
 done
 bentpipe status --check --socket client.sock || { cat ./*.log >&2; exit 1; }
-curl --silent --fail --max-time 60 --proxy socks5h://127.0.0.1:1080 http://127.0.0.1:8000/file | cmp - web/file ||
+# The web server may still be starting.
+curl --silent --fail --max-time 60 --retry 20 --retry-all-errors --retry-delay 1 --proxy socks5h://127.0.0.1:1080 \
+  http://127.0.0.1:8000/file | cmp - web/file ||
   { cat ./*.log >&2; exit 1; }
 bentpipe status --socket client.sock >report
 head -8 report
