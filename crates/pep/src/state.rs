@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,15 +59,17 @@ fn exchange(
 ) -> io::Result<()> {
     fs::create_dir_all(directory(file))?;
     let aside = file.with_extension("new");
+    // One that was left behind may have another mode, or be a link that somebody else has put there.
+    match fs::remove_file(&aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut options = OpenOptions::new();
     let mut new = options
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
         .open(&aside)?;
-    // It may have been left behind with another mode.
-    new.set_permissions(fs::Permissions::from_mode(0o600))?;
     new.write_all(bytes)?;
     kept(&new)?;
     fs::rename(aside, file)

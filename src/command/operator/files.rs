@@ -80,11 +80,15 @@ impl<'a> Draft<'a> {
         let draft = Self { file, aside };
         let write = || {
             let old = fs::metadata(file)?;
+            // Whoever owns the directory may have put a link there, to a file that root would then write to and give away.
+            match fs::remove_file(&draft.aside) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
             let mut options = OpenOptions::new();
             let mut new = options
                 .write(true)
-                .create(true)
-                .truncate(true)
+                .create_new(true)
                 .mode(0o600)
                 .open(&draft.aside)?;
             if new.metadata()?.uid() != old.uid() {

@@ -122,7 +122,11 @@ impl Journal {
 
     fn append(&mut self, sign: char, name: &FlowName) -> bool {
         self.lines += 1;
-        let noted = self.file.append(&line(sign, name));
+        // A part of the last line may stand there, to which nothing may be added.
+        let noted = match self.broken {
+            true => self.file.append(&format!("\n{}", line(sign, name))),
+            false => self.file.append(&line(sign, name)),
+        };
         self.tell(noted)
     }
 

@@ -61,9 +61,12 @@ impl Exits {
 /// How well the socket at `local` suits a datagram to `to` that is to come `from` there.
 fn fit(local: SocketAddr, to: SocketAddr, from: Option<IpAddr>) -> u8 {
     let from = from.map(|from| from.to_canonical());
+    let of_family = local.is_ipv4() == to.ip().to_canonical().is_ipv4();
     match local.ip() {
-        ip if Some(ip.to_canonical()) == from => 2,
-        ip if ip.is_unspecified() && local.is_ipv4() == to.ip().to_canonical().is_ipv4() => 1,
+        ip if Some(ip.to_canonical()) == from => 3,
+        ip if ip.is_unspecified() && of_family => 2,
+        // Perhaps the wrong one of several addresses; by another family nothing leaves at all.
+        _ if of_family => 1,
         _ => 0,
     }
 }
@@ -95,6 +98,10 @@ mod tests {
         let own = address("127.0.0.4:4433");
         assert_eq!(choose(own, to, Some("127.0.0.4")), None, "its own address");
         assert_eq!(choose(own, to, Some("127.0.0.2")), Some(1));
+        let specific = exits(&["127.0.0.2:0"]);
+        let v6 = address("[2001:db8::1]:4433");
+        assert_eq!(specific.choose(v6, to, None), Some(0), "of the family");
+        assert_eq!(specific.choose(own, to, None), None, "its own is as good");
         let mapped = address("[::ffff:192.0.2.7]:50000");
         assert_eq!(choose(v6, mapped, None), Some(0));
         assert_eq!(Exits::default().choose(v6, to, None), None);

@@ -166,8 +166,14 @@ impl UdpWire {
         if let Some((place, socket)) = place.and_then(|place| Some((place, self.exits.get(place)?)))
             && !self.opened.contains_key(&place)
         {
-            let registered = Registered::new(socket.try_clone()?)?;
-            self.opened.insert(place, registered);
+            match socket.try_clone().and_then(Registered::new) {
+                Ok(registered) => drop(self.opened.insert(place, registered)),
+                // No descriptor is free: this batch is lost, as on any link.
+                Err(error) => {
+                    self.complain(now, output.destination, &error);
+                    return Ok(Sent::Done);
+                }
+            }
         }
         let exit = place.and_then(|place| self.opened.get(&place));
         let by = exit.unwrap_or(&self.own);

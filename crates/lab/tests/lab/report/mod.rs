@@ -267,7 +267,8 @@ fn the_page_of_the_seed_papers_is_read_without_scrolling_aside() {
         "{:?}",
         seen.contrast
     );
-    assert!((6..=14).contains(&seen.sheets), "{} sheets", seen.sheets);
+    // On paper: eleven experiments, of which a figure and a table take a sheet each at most.
+    assert!((6..=16).contains(&seen.sheets), "{} sheets", seen.sheets);
 
     // Every figure is a file of its own too, which the browser takes for a picture, with every name in full.
     let (figures, text) = (place.join("figures"), place.join("findings.md"));
