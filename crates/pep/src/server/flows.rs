@@ -202,6 +202,11 @@ impl FlowRights {
         });
     }
 
+    /// Warns of something about a client's flows: once, until the configuration changes.
+    pub(super) fn tell_of(&self, client: &str, what: &str, text: impl FnOnce(&str) -> String) {
+        self.notices.tell_of_client(client, what, text);
+    }
+
     pub(super) fn reply(
         &self,
         id: ConnectionId,

@@ -309,7 +309,9 @@ impl Sealing {
         let agreed = association.as_ref()?;
         let taken_in = |address: &IpAddr| {
             let prefixes = &agreed.prefixes;
-            self.config.is_transparent() && prefixes.iter().any(|net| net.contains(address))
+            self.config.is_transparent()
+                && is_elsewhere(address)
+                && prefixes.iter().any(|net| net.contains(address))
         };
         let tunnel = agreed.tunnel;
         match destination.host {
@@ -462,4 +464,14 @@ impl SleFlow {
             _ = self.cut.changed() => Outcome::TunnelLost,
         }
     }
+}
+
+/// False for addresses that this machine would not send to a server on the way, whatever prefixes that names: its own loopback, and
+/// such as stand for no host or for several.
+fn is_elsewhere(address: &IpAddr) -> bool {
+    let link_local = match address {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || link_local)
 }

@@ -305,10 +305,11 @@ impl SealedFlows {
                 .refused
                 .redirected
                 .fetch_add(1, Ordering::Relaxed);
-            return tracing::warn!(
-                client = wish.client.name,
-                "an outer connection was made to another destination than the one that it seals: somebody on the way redirects it"
-            );
+            return self.rights.tell_of(&wish.client.name, "redirected", |name| {
+                format!(
+                    "{name}: an outer connection was made to another destination than the one that it seals: somebody on the way redirects it"
+                )
+            });
         }
         let traffic = self.tunnels.traffic_of(&wish.key);
         traffic.set_memory(wish.client.memory());
