@@ -184,7 +184,7 @@ pub(super) fn await_keys(bentpipe: &Path, topology: &Topology) -> Result<()> {
 /// Checks that the PEPs have relayed flows; what they let pass was measured without them.
 ///
 /// # Errors
-/// They have relayed none, or one does not answer.
+/// A PEP has relayed none, or does not answer.
 pub(super) fn check_relayed(bentpipe: &Path, topology: &Topology) -> Result<()> {
     for pep in PepPlace::BOTH {
         let status = pep.status(bentpipe, topology)?;

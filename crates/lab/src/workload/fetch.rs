@@ -101,6 +101,13 @@ pub(super) struct Wanted {
     pub(super) accept: &'static str,
 }
 
+impl Wanted {
+    /// Request for the object, whose place the connection's version of HTTP calls `uri`.
+    pub(super) fn request(&self, uri: &str) -> Builder {
+        request(Method::GET, uri).header(ACCEPT, self.accept)
+    }
+}
+
 impl From<&Expected> for Wanted {
     fn from(expected: &Expected) -> Self {
         Self {
@@ -138,7 +145,7 @@ impl Connection {
         wanted: &Wanted,
         progress: &mut impl FnMut(u64),
     ) -> Result<()> {
-        let request = request(Method::GET, &wanted.path).header(ACCEPT, wanted.accept);
+        let request = wanted.request(&wanted.path);
         let answer = self.answered(request, Empty::new().boxed()).await?;
         receive(body_of(answer)?, wanted, progress).await
     }
@@ -212,10 +219,7 @@ impl Multiplexed {
         progress: &mut impl FnMut(u64),
     ) -> Result<()> {
         let uri = format!("https://{}{}", self.host, wanted.path);
-        let request = request(Method::GET, &uri)
-            .header(ACCEPT, wanted.accept)
-            .body(Empty::new())
-            .context("request")?;
+        let request = wanted.request(&uri).body(Empty::new()).context("request")?;
         self.sender.ready().await.context("connection lost")?;
         let response = self.sender.send_request(request).await.context("request")?;
         receive(body_of(response)?, wanted, progress).await
@@ -223,7 +227,7 @@ impl Multiplexed {
 }
 
 /// A request that captures of the link would show, if it crossed in clear.
-pub(super) fn request(method: Method, uri: &str) -> Builder {
+fn request(method: Method, uri: &str) -> Builder {
     Request::builder()
         .method(method)
         .uri(uri)

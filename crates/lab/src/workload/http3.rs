@@ -16,14 +16,13 @@ use h3::server::{RequestResolver, RequestStream};
 use h3_quinn::{Connection, OpenStreams};
 use http_body_util::BodyExt as _;
 use hyper::StatusCode;
-use hyper::header::ACCEPT;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
     ClientConfig, Endpoint, EndpointConfig, Incoming, ServerConfig, TokioRuntime, TransportConfig,
 };
 
 use super::content::Expected;
-use super::fetch::{Received, Wanted, request};
+use super::fetch::{Received, Wanted};
 use super::web::{Names, answer};
 
 /// Name of HTTP/3 in TLS (RFC 9114 §3.1).
@@ -134,10 +133,7 @@ impl OverQuic {
         progress: &mut impl FnMut(u64),
     ) -> Result<()> {
         let uri = format!("https://{}{}", self.host, wanted.path);
-        let request = request(hyper::Method::GET, &uri)
-            .header(ACCEPT, wanted.accept)
-            .body(())
-            .context("request")?;
+        let request = wanted.request(&uri).body(()).context("request")?;
         let mut stream = self.sender.send_request(request).await.context("request")?;
         stream.finish().await?;
         let status = stream.recv_response().await.context("answer")?.status();
