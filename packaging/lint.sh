@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 shellcheck packaging/*.sh packaging/container/*.sh packaging/openwrt/*.sh packaging/openwrt/files/*.init \
-  packaging/scripts/* site/*.sh .ci/older
+  packaging/scripts/* site/*.sh .ci/older .ci/run
 packaging/openwrt/test.sh
 
 # How much a unit may reach, in tenths of systemd's exposure from 0 (nothing) to 10 (all).

@@ -61,24 +61,21 @@ fn together(routes: &[Route], cases: &[Case]) -> Vec<Outcome> {
     })
 }
 
-/// Fails with one line for each failed case.
+/// Fails with one line for each failed case, after the whole table and the daemons' logs.
 fn judge(outcomes: &[Outcome], logs: &str) {
     let mut table = String::from("\n");
+    let mut failed = String::new();
     for outcome in outcomes {
-        let verdict = match &outcome.result {
-            Ok(()) => "ok".to_owned(),
-            Err(error) => format!("FAILED: {error:#}"),
-        };
         let Outcome {
             route, case, took, ..
         } = outcome;
-        table += &format!(
-            "{route} {case:40} {:6.2} s  {verdict}\n",
-            took.as_secs_f64()
-        );
+        let line = format!("{route} {case:40} {:6.2} s", took.as_secs_f64());
+        match &outcome.result {
+            Ok(()) => table += &format!("{line}  ok\n"),
+            Err(error) => failed += &format!("{line}  FAILED: {error:#}\n"),
+        }
     }
-    let failed = outcomes.iter().filter(|outcome| outcome.result.is_err());
-    assert_eq!(failed.count(), 0, "{table}{logs}");
+    assert!(failed.is_empty(), "{table}{logs}\n{failed}");
     println!("{table}");
 }
 
