@@ -50,8 +50,11 @@ pub(crate) struct KernelFault {
 
 /// Parts of the kernel's state that are ours.
 pub(crate) trait Subject: Send + 'static {
-    /// Faults: parts that are not as they should be. Logs itself what it cannot find out.
-    fn compare(&mut self) -> Vec<KernelFault>;
+    /// Faults: parts that are not as they should be.
+    ///
+    /// # Errors
+    /// The kernel does not say what it has.
+    fn compare(&mut self) -> io::Result<Vec<KernelFault>>;
 
     /// Puts one part back.
     ///
@@ -135,12 +138,18 @@ impl Drop for Guardian {
 
 fn keep(shared: &GuardianShared, watch: &Watch, mut subject: impl Subject) {
     let mut changes: Vec<Change> = Vec::new();
+    let mut sight = Sight::default();
     while !shared.stop.load(Ordering::Relaxed) {
         let (began, worked) = (process::now(), process::thread_time());
-        let faults = subject.compare();
+        let seen = sight.check(subject.compare());
         // Whatever caused them was noticed before it could be seen. What was noticed may also have come after the look.
         let noticed = merge(&mut changes, watch.take(), &mut subject);
-        let due = shared.keeper().judge(began, &faults);
+        // Of what cannot be seen nothing is known: neither that it is whole nor that it is not.
+        let faults = seen.as_deref().unwrap_or_default();
+        let due = match &seen {
+            Some(faults) => shared.keeper().judge(began, faults),
+            None => Vec::new(),
+        };
         for index in &due {
             let fault = &faults[*index];
             let outcome = subject.repair(fault).map_err(|error| error.to_string());
@@ -176,6 +185,29 @@ fn keep(shared: &GuardianShared, watch: &Watch, mut subject: impl Subject) {
             thread::sleep(pause.saturating_sub(spent).min(LOOK));
             merge(&mut changes, watch.take(), &mut subject);
         }
+    }
+}
+
+/// Reason why the last comparison failed, so that the log is told of each reason once.
+#[derive(Default)]
+struct Sight(Option<String>);
+
+impl Sight {
+    /// Faults of a comparison that the kernel has answered.
+    fn check(&mut self, compared: io::Result<Vec<KernelFault>>) -> Option<Vec<KernelFault>> {
+        let reason = compared.as_ref().err().map(ToString::to_string);
+        if let Some(reason) = &reason
+            && self.0.as_ref() != Some(reason)
+        {
+            tracing::error!(
+                "cannot see whether rules, routes and table are in force: {reason}; trying on"
+            );
+        }
+        if reason.is_none() && self.0.is_some() {
+            tracing::info!("rules, routes and table can be seen again");
+        }
+        self.0 = reason;
+        compared.ok()
     }
 }
 
@@ -232,7 +264,7 @@ mod tests {
     }
 
     impl Subject for Late {
-        fn compare(&mut self) -> Vec<KernelFault> {
+        fn compare(&mut self) -> io::Result<Vec<KernelFault>> {
             let rules = run("ip", &["rule", "show", "priority", PRIORITY]).expect("rules");
             if !rules.is_empty() && !std::mem::replace(&mut self.stolen, true) {
                 run("ip", &["rule", "del", "priority", PRIORITY]).expect("a theft");
@@ -242,7 +274,7 @@ mod tests {
                 state: "is gone".into(),
                 object: Object::Rule,
             };
-            rules.is_empty().then_some(gone).into_iter().collect()
+            Ok(rules.is_empty().then_some(gone).into_iter().collect())
         }
 
         fn repair(&mut self, _: &KernelFault) -> io::Result<()> {

@@ -61,8 +61,6 @@ pub(super) struct KeptRules {
     written: Option<Fingerprint>,
     /// Parts that the last comparison found wanting.
     wanting: Vec<PepPart>,
-    /// Reason why the last comparison failed, as the log was told.
-    blind: Option<String>,
 }
 
 impl KeptRules {
@@ -75,7 +73,6 @@ impl KeptRules {
             body,
             written: None,
             wanting: Vec::new(),
-            blind: None,
         };
         for side in SIDES {
             route(side).install()?;
@@ -146,23 +143,11 @@ fn is_off(file: &String) -> bool {
 }
 
 impl Subject for KeptRules {
-    fn compare(&mut self) -> Vec<KernelFault> {
-        match self.look() {
-            Ok(found) => {
-                self.blind = None;
-                self.wanting = found.iter().map(|(part, _)| *part).collect();
-                let faults = found.iter().map(|(part, state)| part.fault(state));
-                faults.collect()
-            }
-            Err(error) => {
-                let error = error.to_string();
-                if self.blind.as_deref() != Some(&error) {
-                    tracing::error!("cannot see what the kernel has of the PEP's: {error}");
-                }
-                self.blind = Some(error);
-                Vec::new()
-            }
-        }
+    fn compare(&mut self) -> io::Result<Vec<KernelFault>> {
+        let found = self.look()?;
+        self.wanting = found.iter().map(|(part, _)| *part).collect();
+        let faults = found.iter().map(|(part, state)| part.fault(state));
+        Ok(faults.collect())
     }
 
     fn repair(&mut self, fault: &KernelFault) -> io::Result<()> {

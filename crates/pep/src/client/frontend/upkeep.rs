@@ -20,8 +20,6 @@ pub(super) struct Upkeep {
     device: Option<Arc<KeptDevice>>,
     /// Findings of the last comparison, beside the device.
     lacks: Vec<Lack>,
-    /// The last comparison failed, and the log knows.
-    blind: bool,
 }
 
 impl Upkeep {
@@ -33,11 +31,21 @@ impl Upkeep {
             rules,
             device,
             lacks: Vec::new(),
-            blind: false,
         }
     }
+}
 
-    fn look(&mut self) -> io::Result<Vec<KernelFault>> {
+/// An intercepted interface that is not there any more, which nobody but the operator brings back.
+fn lan_fault(name: &str) -> KernelFault {
+    KernelFault {
+        part: format!("{LAN_PART}{name}"),
+        state: "is gone".to_owned(),
+        object: Object::Link(name.to_owned()),
+    }
+}
+
+impl Subject for Upkeep {
+    fn compare(&mut self) -> io::Result<Vec<KernelFault>> {
         let mut faults = Vec::new();
         if let Some(device) = &self.device
             && let Some(state) = device.fault()?
@@ -91,34 +99,6 @@ impl Upkeep {
         }));
         self.lacks = lacks;
         Ok(faults)
-    }
-}
-
-/// An intercepted interface that is not there any more, which nobody but the operator brings back.
-fn lan_fault(name: &str) -> KernelFault {
-    KernelFault {
-        part: format!("{LAN_PART}{name}"),
-        state: "is gone".to_owned(),
-        object: Object::Link(name.to_owned()),
-    }
-}
-
-impl Subject for Upkeep {
-    fn compare(&mut self) -> Vec<KernelFault> {
-        match self.look() {
-            Ok(faults) => {
-                self.blind = false;
-                faults
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut self.blind, true) {
-                    tracing::error!(
-                        "cannot see whether rules, routes and table are in force: {error}; trying on"
-                    );
-                }
-                Vec::new()
-            }
-        }
     }
 
     fn repair(&mut self, fault: &KernelFault) -> io::Result<()> {

@@ -71,45 +71,9 @@ pub(super) struct KeptNetwork {
     pub(super) table: Table,
     /// Ways through other firewalls that the last comparison found closed.
     pub(super) passages: Vec<Passage>,
-    /// Reason why the last comparison failed, as the log was told.
-    pub(super) blind: Option<String>,
 }
 
 impl KeptNetwork {
-    fn look(&mut self) -> io::Result<Vec<KernelFault>> {
-        let mut faults = Vec::new();
-        if let Some(packets) = self.packets.clone() {
-            look_at_device(&packets, &mut faults)?;
-            self.look_at_passages(&mut faults)?;
-        }
-        let mut table = lock(&self.table);
-        let Some(table) = table.as_mut() else {
-            return Ok(faults);
-        };
-        if table.is_outdated() {
-            tracing::info!(
-                "another program has changed whether this machine forwards; what else it forwards is its business"
-            );
-            table.restore()?;
-        }
-        if table.has_newcomers()? {
-            tracing::debug!("an interface has come: clients' answers may come in by it");
-            table.restore()?;
-        }
-        if table.lacks_rules()? {
-            faults.push(Part::Rules.fault("is gone"));
-        }
-        match table.is_whole()? {
-            Some(true) => {}
-            Some(false) => faults.push(Part::Table.fault("was changed")),
-            None => faults.push(Part::Table.fault("is gone")),
-        }
-        if table.lacks_settings() {
-            faults.push(Part::Settings.fault("were changed"));
-        }
-        Ok(faults)
-    }
-
     /// Ways through chains of others that drop what they do not know.
     fn look_at_passages(&mut self, faults: &mut Vec<KernelFault>) -> io::Result<()> {
         self.passages = closed_passages()?;
@@ -163,21 +127,38 @@ fn look_at_device(packets: &Packets, faults: &mut Vec<KernelFault>) -> io::Resul
 }
 
 impl Subject for KeptNetwork {
-    fn compare(&mut self) -> Vec<KernelFault> {
-        match self.look() {
-            Ok(faults) => {
-                self.blind = None;
-                faults
-            }
-            Err(error) => {
-                let error = error.to_string();
-                if self.blind.as_deref() != Some(&error) {
-                    tracing::error!("cannot see what the kernel has of ours: {error}");
-                }
-                self.blind = Some(error);
-                Vec::new()
-            }
+    fn compare(&mut self) -> io::Result<Vec<KernelFault>> {
+        let mut faults = Vec::new();
+        if let Some(packets) = self.packets.clone() {
+            look_at_device(&packets, &mut faults)?;
+            self.look_at_passages(&mut faults)?;
         }
+        let mut table = lock(&self.table);
+        let Some(table) = table.as_mut() else {
+            return Ok(faults);
+        };
+        if table.is_outdated() {
+            tracing::info!(
+                "another program has changed whether this machine forwards; what else it forwards is its business"
+            );
+            table.restore()?;
+        }
+        if table.has_newcomers()? {
+            tracing::debug!("an interface has come: clients' answers may come in by it");
+            table.restore()?;
+        }
+        if table.lacks_rules()? {
+            faults.push(Part::Rules.fault("is gone"));
+        }
+        match table.is_whole()? {
+            Some(true) => {}
+            Some(false) => faults.push(Part::Table.fault("was changed")),
+            None => faults.push(Part::Table.fault("is gone")),
+        }
+        if table.lacks_settings() {
+            faults.push(Part::Settings.fault("were changed"));
+        }
+        Ok(faults)
     }
 
     fn repair(&mut self, fault: &KernelFault) -> io::Result<()> {

@@ -138,7 +138,6 @@ impl Network {
             packets: self.packets.clone(),
             table: self.table.clone(),
             passages: Vec::new(),
-            blind: None,
         };
         self.guardian = match Guardian::start(kept) {
             Ok(guardian) => Some(guardian),

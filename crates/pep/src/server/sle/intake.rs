@@ -208,13 +208,8 @@ fn name_of_route(route: &TableRoute) -> String {
 struct KeptIntake(Arc<Mutex<Rules>>);
 
 impl Subject for KeptIntake {
-    fn compare(&mut self) -> Vec<KernelFault> {
-        // Of a kernel that gives no answer nothing can be said; the next look asks again.
-        let faults = lock(&self.0).faults();
-        faults.unwrap_or_else(|error| {
-            tracing::debug!("cannot see whether table inet {SLE_TABLE} is in force: {error}");
-            Vec::new()
-        })
+    fn compare(&mut self) -> io::Result<Vec<KernelFault>> {
+        lock(&self.0).faults()
     }
 
     fn repair(&mut self, fault: &KernelFault) -> io::Result<()> {
