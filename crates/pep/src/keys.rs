@@ -1,12 +1,13 @@
 //! Files of private keys and other secrets: nobody but their owner may read them.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::process::geteuid;
 use zeroize::Zeroizing;
+
+use crate::state;
 
 pub use bentpipe_tunnel::engine::identity::{PrivateKey, PublicKey};
 
@@ -48,7 +49,7 @@ pub(crate) fn secret(path: &Path, what: &str, make: &str) -> Result<Zeroizing<St
         };
         format!("cannot read {what} {name}: {error}{mend}")
     };
-    let file = File::open(path).map_err(cannot)?;
+    let file = state::open(path).map_err(cannot)?;
     let metadata = file.metadata().map_err(cannot)?;
     let (owner, user) = (metadata.uid(), geteuid().as_raw());
     // Root looks at the files of a daemon that has a directory of its own, and leaves them to it.

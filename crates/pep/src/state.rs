@@ -11,16 +11,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bentpipe_config::directory;
+use rustix::fs::OFlags;
 use tokio::runtime::Handle;
+
+/// Opens a regular file for reading.
+///
+/// # Errors
+/// The file cannot be opened, or is a pipe, a device or a directory.
+pub(crate) fn open(file: &Path) -> io::Result<File> {
+    // Opening a pipe that somebody left there would wait for its writer for ever.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(file)?;
+    match opened.metadata()?.is_file() {
+        true => Ok(opened),
+        false => Err(io::Error::other("it is not a regular file")),
+    }
+}
 
 /// The content of `file`, of which more than `limit` bytes are an error.
 pub(crate) fn read(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    // Opening a pipe that somebody left there would wait for ever.
-    if !fs::metadata(file)?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
     let mut bytes = Vec::new();
-    File::open(file)?.take(limit + 1).read_to_end(&mut bytes)?;
+    open(file)?.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         return Err(io::Error::other(format!("it exceeds {limit} bytes")));
     }

@@ -67,6 +67,23 @@ fn genkey_says_that_it_closed_what_was_open() {
 }
 
 #[test]
+fn a_pipe_in_place_of_a_key_is_refused_at_once() {
+    for role in ["client", "server"] {
+        let home = Home::new();
+        let key = format!("{role}.key");
+        let path = home.path(&key);
+        fs::remove_file(&path).expect("a key");
+        let made = Command::new("mkfifo")
+            .args(["-m", "600"])
+            .arg(&path)
+            .status();
+        assert!(made.is_ok_and(|made| made.success()), "a pipe");
+        let words = [&key, "is not a regular file"];
+        run(&mut home.daemon(role)).must_say(3, &format!("{role}.toml:1: "), &words);
+    }
+}
+
+#[test]
 fn a_key_of_another_user_is_refused() {
     if !geteuid().is_root() {
         eprintln!("a key of another user: skipped, needs root");
