@@ -133,7 +133,7 @@ pub(crate) fn refused(refusals: &Refusals) -> Refused {
 
 /// Families that a client has been told that its server reaches; a server says that of itself once.
 fn families(connection: &Connection) -> Option<Families> {
-    let hello = connection.tunnel.remote()?;
+    let hello = connection.tunnel.agreement().remote()?;
     let client = connection.quic().side().is_client();
     client.then(|| hello.families.into())
 }
@@ -142,10 +142,10 @@ fn families(connection: &Connection) -> Option<Families> {
 fn packets(connection: &Connection) -> Option<Packets> {
     let tunnel = &connection.tunnel;
     let server = match connection.quic().side() {
-        Side::Client => tunnel.remote()?,
-        Side::Server => tunnel.local(),
+        Side::Client => tunnel.agreement().remote()?,
+        Side::Server => tunnel.agreement().local(),
     };
-    tunnel.carries_packets().then(|| {
+    tunnel.agreement().carries_packets().then(|| {
         let mut packets = Packets {
             assigned: server.assigned.clone(),
             routed: server.routed.clone(),
@@ -236,7 +236,7 @@ fn repairs(connection: &Connection) -> Option<Repairs> {
 
 /// Settings of the peer's sending that its HELLO tells.
 fn receiving(connection: &Connection) -> Option<Receiving> {
-    let hello = connection.tunnel.remote()?;
+    let hello = connection.tunnel.agreement().remote()?;
     let acks = hello.acks.map(|acks| Acks {
         packets: acks.packets,
         delay_ms: acks.delay.as_secs_f64() * 1e3,

@@ -166,7 +166,10 @@ impl PacketRoad {
         };
         let granted = self.tunnels.look(|connection| {
             let tunnel = &connection.tunnel;
-            let hello = tunnel.remote().filter(|_| tunnel.carries_packets())?;
+            let hello = tunnel
+                .agreement()
+                .remote()
+                .filter(|_| tunnel.agreement().carries_packets())?;
             Some(hello.routed.clone())
         });
         let granted = granted.unwrap_or_default();

@@ -163,7 +163,7 @@ fn readable(tun: BulkTun) -> io::Result<Rc<AsyncFd<BulkTun>>> {
 /// Networks that the server has assigned to this tunnel; `None` without one. What an earlier one was assigned stays meanwhile.
 fn assigned(tunnels: &Tunnels) -> Option<Vec<IpNet>> {
     tunnels.look(|connection| {
-        let assigned = &connection.tunnel.remote()?.assigned;
+        let assigned = &connection.tunnel.agreement().remote()?.assigned;
         Some(assigned.iter().copied().map(IpNet::from).collect())
     })
 }

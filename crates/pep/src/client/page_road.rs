@@ -15,7 +15,7 @@ impl PageRoad for Session {
         let tunnel = self.tunnel().await.ok()?;
         self.shard().peek(|engine| {
             let connection = engine.peek(tunnel)?;
-            Some(connection.tunnel.carries_pages())
+            Some(connection.tunnel.agreement().carries_pages())
         })
     }
 
@@ -25,7 +25,7 @@ impl PageRoad for Session {
         };
         let carries = self.shard().peek(|engine| {
             let connection = engine.peek(tunnel)?;
-            Some(connection.tunnel.carries_trusted())
+            Some(connection.tunnel.agreement().carries_trusted())
         });
         carries.unwrap_or(false)
     }
@@ -43,7 +43,7 @@ impl PageRoad for Session {
     fn hub(&self) -> HubAtHand {
         let carries = self
             .tunnels()
-            .look(|connection| Some(connection.tunnel.carries_dssl()));
+            .look(|connection| Some(connection.tunnel.agreement().carries_dssl()));
         match (carries, self.server_key()) {
             (Some(true), Some(key)) => HubAtHand::Here(key.to_bytes()),
             (Some(_), _) => HubAtHand::NoHub,

@@ -57,7 +57,9 @@ impl Published {
     /// Asks the server of a new tunnel for the ports.
     pub(super) fn ask(&self, id: ConnectionId) {
         let entries = &self.config.publish;
-        let publishes = self.tunnels.look_at(id, |it| Some(it.tunnel.publishes()));
+        let publishes = self
+            .tunnels
+            .look_at(id, |it| Some(it.tunnel.agreement().publishes()));
         if publishes != Some(true) {
             for entry in 0..entries.len() {
                 self.on_answer(entry as u64, PublishCode::Unsupported);

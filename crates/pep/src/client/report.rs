@@ -139,7 +139,7 @@ impl Reporter {
     /// Facts about the tunnel's server and connection.
     fn details(&self) -> Option<String> {
         self.tunnels.look(|connection| {
-            let hello = connection.tunnel.remote()?;
+            let hello = connection.tunnel.agreement().remote()?;
             let exchange = identity::key_exchange(connection.quic()).unwrap_or("unknown");
             let rtt = connection.rtt().0.as_millis();
             let resumed = connection
@@ -190,7 +190,7 @@ impl Reporter {
             if connection.is_on_reliable_wire() {
                 return None;
             }
-            let hello = connection.tunnel.remote()?;
+            let hello = connection.tunnel.agreement().remote()?;
             hello.forward.controller.clone()
         });
         if let (Some(used), Some(wished)) = (used, wished)
@@ -210,8 +210,14 @@ impl Reporter {
     /// Says so if not all crosses that is no TCP.
     pub(super) fn compare_packets(&self) {
         let carried = |connection: &Connection| {
-            let kinds = connection.tunnel.remote()?.carried;
-            Some(connection.tunnel.carries_packets().then_some(kinds))
+            let kinds = connection.tunnel.agreement().remote()?.carried;
+            Some(
+                connection
+                    .tunnel
+                    .agreement()
+                    .carries_packets()
+                    .then_some(kinds),
+            )
         };
         match self.tunnels.look(carried) {
             Some(None) => {

@@ -96,7 +96,8 @@ impl Tunnels {
 
     /// Address families that the server reaches; both while that is unknown.
     pub(crate) fn families(&self) -> Families {
-        let families = self.look(|connection| Some(connection.tunnel.remote()?.families));
+        let families =
+            self.look(|connection| Some(connection.tunnel.agreement().remote()?.families));
         families.unwrap_or(Families {
             ipv4: true,
             ipv6: true,
@@ -105,7 +106,7 @@ impl Tunnels {
 
     /// True if the tunnel carries packets now; `None` without a tunnel.
     pub(super) fn carries_packets(&self) -> Option<bool> {
-        self.look(|connection| Some(connection.tunnel.carries_packets()))
+        self.look(|connection| Some(connection.tunnel.agreement().carries_packets()))
     }
 
     /// Sends packets through the tunnel; false if there is none that carries them, and then they are dropped.
@@ -113,7 +114,7 @@ impl Tunnels {
         let now = process::now();
         let send = |connection: &mut Connection| {
             let tunnel = &mut connection.tunnel;
-            let carries = tunnel.carries_packets();
+            let carries = tunnel.agreement().carries_packets();
             if carries {
                 packets
                     .into_iter()

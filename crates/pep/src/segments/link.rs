@@ -287,7 +287,7 @@ impl PeerLink {
             if self.dials.is_none() {
                 self.paths.resume(&self.path(connection), now, connection);
             }
-            let carries = connection.tunnel.carries_segments();
+            let carries = connection.tunnel.agreement().carries_segments();
             (connection.peer(), carries)
         });
         if let Some((address, carries)) = told {

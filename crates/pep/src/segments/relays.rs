@@ -141,7 +141,8 @@ impl SegmentRelays {
             let tunnel = &connection.tunnel;
             // What is offered to a PEP that is dead has to be reset when that is certain.
             let answers = connection.unanswered_since().is_none();
-            (answers && tunnel.carries_segments() && !tunnel.is_draining()).then_some(id)
+            (answers && tunnel.agreement().carries_segments() && !tunnel.is_draining())
+                .then_some(id)
         })
     }
 

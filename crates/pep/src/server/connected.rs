@@ -52,7 +52,7 @@ impl Connected {
 
     /// Logs that the tunnel is ready; the number of the client's process, once its HELLO is here.
     pub(super) fn greet(&self, connection: &Connection) -> Option<u64> {
-        let hello = connection.tunnel.remote()?;
+        let hello = connection.tunnel.agreement().remote()?;
         self.greeted.set(true);
         let (client, agent) = (&self.client.name, printable(&hello.agent));
         let address = connection.peer();

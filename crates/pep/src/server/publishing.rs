@@ -242,7 +242,7 @@ impl Sessions {
 
     /// Rules that lead to the client; `None`: its packets do not cross.
     fn leading(&self, id: ConnectionId, asked: &Publish, claimed: Vec<Socket>) -> Option<Leading> {
-        let carries = |engine: &Engine| Some(engine.peek(id)?.tunnel.carries_packets());
+        let carries = |engine: &Engine| Some(engine.peek(id)?.tunnel.agreement().carries_packets());
         let carried = self.shard.peek(carries).unwrap_or(false);
         let packets = self.shared.packets.clone().filter(|_| carried)?;
         let addresses = self.addresses(id, asked);

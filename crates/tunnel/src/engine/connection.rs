@@ -258,7 +258,12 @@ impl Connection {
 
     fn on_hello(&mut self) {
         self.configure_repairs();
-        if let Some(acks) = self.tunnel.remote().and_then(|hello| hello.acks) {
+        if let Some(acks) = self
+            .tunnel
+            .agreement()
+            .remote()
+            .and_then(|hello| hello.acks)
+        {
             self.acks.set_policy(acks);
         }
         self.stage.on_hello(self.quic.side());
@@ -266,7 +271,7 @@ impl Connection {
 
     /// Answers the client's HELLO: as late as this, so that the shell has said what it allows this client.
     fn greet(&mut self, now: Instant) {
-        let remote = self.tunnel.remote();
+        let remote = self.tunnel.agreement().remote();
         let wished = remote
             .map(|hello| hello.forward.clone())
             .unwrap_or_default();
@@ -312,7 +317,7 @@ impl Connection {
 
     /// Tells the peer what its train showed, after HELLO.
     fn report_train(&mut self) {
-        if self.tunnel.remote().is_some()
+        if self.tunnel.agreement().remote().is_some()
             && let Some(estimate) = self.train.take_report()
         {
             self.lane

@@ -18,11 +18,11 @@ fn world(offered: bool) -> World {
     let terminal = &mut world.terminals[0];
     let (id, _) = terminal.engine.connections().next().expect("an attempt");
     let attempt = terminal.engine.connection(id).expect("it is there");
-    attempt.tunnel.offer_les();
+    attempt.tunnel.agreement_mut().offer_les();
     let begun = |world: &World| world.server.connections().next().is_some();
     world.run_until(SOON, "the first datagram", begun);
     if offered {
-        server(&mut world).tunnel.offer_les();
+        server(&mut world).tunnel.agreement_mut().offer_les();
     }
     world.run_until(SOON, "the handshake", World::is_ready);
     world.run_for(Duration::from_secs(1));
@@ -50,7 +50,10 @@ fn fault(
 #[test]
 fn messages_cross_from_the_side_that_they_come_from() {
     let mut both = world(true);
-    assert!(client(&mut both).tunnel.agrees_on_les() && server(&mut both).tunnel.agrees_on_les());
+    assert!(
+        client(&mut both).tunnel.agreement().agrees_on_les()
+            && server(&mut both).tunnel.agreement().agrees_on_les()
+    );
     for kind in [LesKind::Q1, LesKind::Q3] {
         assert_eq!(fault(world(true), client, kind), None);
         let said = fault(world(true), server, kind).expect("a fault");
@@ -64,7 +67,7 @@ fn messages_cross_from_the_side_that_they_come_from() {
 #[test]
 fn a_message_that_nobody_agreed_on_ends_the_tunnel() {
     let mut one = world(false);
-    assert!(!client(&mut one).tunnel.agrees_on_les());
+    assert!(!client(&mut one).tunnel.agreement().agrees_on_les());
     assert!(fault(one, server, LesKind::Q2).is_some());
     assert!(fault(world(false), client, LesKind::Q1).is_some());
 }

@@ -45,7 +45,7 @@ fn server_sends_with(world: &World) -> Wishes {
 /// What the server has told the client.
 fn told(world: &World) -> Forward {
     let client = world.terminals[0].engine.peek(world.tunnel());
-    let hello = client.and_then(|connection| connection.tunnel.remote());
+    let hello = client.and_then(|connection| connection.tunnel.agreement().remote());
     hello.expect("the server's HELLO").forward.clone()
 }
 
@@ -167,7 +167,11 @@ fn the_first_packet_tells_the_link() {
         .engine
         .peek(world.tunnel())
         .expect("it lives");
-    let acks = client.tunnel.remote().and_then(|hello| hello.acks);
+    let acks = client
+        .tunnel
+        .agreement()
+        .remote()
+        .and_then(|hello| hello.acks);
     assert_eq!(acks.map(|acks| acks.delay), Some(client.asks().delay));
 }
 

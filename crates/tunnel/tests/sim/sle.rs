@@ -24,11 +24,14 @@ fn world(offered: bool) -> World {
     let (id, _) = terminal.engine.connections().next().expect("an attempt");
     let attempt = terminal.engine.connection(id).expect("it is there");
     let random = EpochRandom::new(Zeroizing::new([7; 32]));
-    attempt.tunnel.ask_for_sle(random);
+    attempt.tunnel.agreement_mut().ask_for_sle(random);
     let begun = |world: &World| world.server.connections().next().is_some();
     world.run_until(SOON, "the first datagram", begun);
     if offered {
-        server(&mut world).tunnel.offer_sle(NAME.0, NAME.1, &[]);
+        server(&mut world)
+            .tunnel
+            .agreement_mut()
+            .offer_sle(NAME.0, NAME.1, &[]);
     }
     world.run_until(SOON, "the handshake", World::is_ready);
     world.run_for(Duration::from_secs(1));
@@ -38,9 +41,12 @@ fn world(offered: bool) -> World {
 #[test]
 fn both_ends_have_the_random_bytes_once_and_a_secret_that_keys_do_not_change() {
     let mut world = world(true);
-    assert_eq!(client(&mut world).tunnel.sle_offered(), Some(NAME));
+    assert_eq!(
+        client(&mut world).tunnel.agreement().sle_offered(),
+        Some(NAME)
+    );
     let take = |end: &mut Connection| {
-        let random = end.tunnel.take_sle_random();
+        let random = end.tunnel.agreement_mut().take_sle_random();
         (
             random.map(EpochRandom::into_bytes),
             end.exporter(b"a label", b""),
@@ -65,8 +71,8 @@ fn a_server_that_offers_nothing_is_asked_for_nothing() {
     let mut world = world(false);
     for end in [client as End, server] {
         let tunnel = &mut end(&mut world).tunnel;
-        assert_eq!(tunnel.sle_offered(), None);
-        assert_eq!(tunnel.take_sle_random(), None);
+        assert_eq!(tunnel.agreement().sle_offered(), None);
+        assert_eq!(tunnel.agreement_mut().take_sle_random(), None);
     }
 }
 

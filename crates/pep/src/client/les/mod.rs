@@ -121,7 +121,7 @@ impl Layering {
     /// The tunnel is the one of this attempt from now on.
     pub(super) fn on_ready(&self, attempt: &Attempt) {
         self.unheard.take();
-        let agrees = |connection: &Connection| Some(connection.tunnel.agrees_on_les());
+        let agrees = |connection: &Connection| Some(connection.tunnel.agreement().agrees_on_les());
         let agrees = self.tunnels.look_at(attempt.id, agrees) == Some(true);
         let told = self.lacking_told.replace(!agrees);
         if agrees {

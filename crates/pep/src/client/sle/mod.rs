@@ -90,10 +90,10 @@ struct Association {
 impl Association {
     /// The agreement of a tunnel that is ready; `None` if its server seals nothing.
     fn of(attempt: &Attempt, connection: &mut Connection, now: Instant) -> Option<Self> {
-        let (id, port) = connection.tunnel.sle_offered()?;
-        let random = connection.tunnel.take_sle_random()?;
+        let (id, port) = connection.tunnel.agreement().sle_offered()?;
+        let random = connection.tunnel.agreement_mut().take_sle_random()?;
         let exporter = Exporter::new(connection.exporter(EXPORTER, &[])?);
-        let prefixes = connection.tunnel.sle_prefixes().to_vec();
+        let prefixes = connection.tunnel.agreement().sle_prefixes().to_vec();
         (port != 0 || !prefixes.is_empty()).then(|| Self {
             tunnel: attempt.id,
             server: (port != 0).then(|| (attempt.address.ip(), port).into()),
@@ -128,7 +128,7 @@ impl Sealing {
 
     /// Asks the server of a connection that begins for sealed flows.
     pub(super) fn ask(connection: &mut Connection) {
-        connection.tunnel.ask_for_sle(random());
+        connection.tunnel.agreement_mut().ask_for_sle(random());
     }
 
     /// The tunnel is the one of this attempt from now on.

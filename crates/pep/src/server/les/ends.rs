@@ -69,7 +69,7 @@ impl LayeredEnds {
         connection: &mut Connection,
     ) {
         if !client.is_paced() {
-            connection.tunnel.offer_les();
+            connection.tunnel.agreement_mut().offer_les();
             self.ends.borrow_mut().insert(id, LayeredEnd::default());
         }
     }

@@ -111,6 +111,7 @@ impl Filter {
         let Assigned { addresses, routed } = self.assigned.clone();
         connection
             .tunnel
+            .agreement_mut()
             .set_packets(addresses, routed, self.carried);
     }
 

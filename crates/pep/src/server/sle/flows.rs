@@ -120,7 +120,10 @@ impl SealedFlows {
         }
         let name = self.name();
         let SealedTunnels { port, prefixes, .. } = &*self.tunnels;
-        connection.tunnel.offer_sle(name, *port, prefixes);
+        connection
+            .tunnel
+            .agreement_mut()
+            .offer_sle(name, *port, prefixes);
         let agreed = Agreed {
             id: name,
             key,
@@ -153,7 +156,7 @@ impl SealedFlows {
             return;
         }
         let asked = self.shard.change(id, |connection| {
-            let random = connection.tunnel.take_sle_random()?;
+            let random = connection.tunnel.agreement_mut().take_sle_random()?;
             Some((random, connection.exporter(EXPORTER, &[])?))
         });
         let Some((random, exporter)) = asked.flatten() else {

@@ -95,7 +95,7 @@ impl Connection {
     /// Tells the peer when to acknowledge, where the window is too small to wait for what QUIC has
     /// asked for; until the peer knows, and as long as it may hold ACKs back, the window is larger.
     fn demand_acks(&mut self, now: Instant) {
-        if !self.tunnel.answers_ack_wishes() {
+        if !self.tunnel.agreement().heeds_ack_wishes() {
             return;
         }
         let rtt = self.quic.rtt();
@@ -330,7 +330,7 @@ impl Connection {
         }
         let transmit = self.quic.poll_transmit(now, 1, buf)?;
         if self.copies_handshake() {
-            let ready = self.tunnel.remote().is_some();
+            let ready = self.tunnel.agreement().remote().is_some();
             let frames = self.quic.stats().frame_tx;
             self.duplicates
                 .on_handshake(now, ready, &frames, &transmit, buf);
@@ -375,7 +375,7 @@ impl Connection {
             self.lane.on_path(now, transmit.size, &path);
         }
         if self.copies_handshake() {
-            let ready = self.tunnel.remote().is_some();
+            let ready = self.tunnel.agreement().remote().is_some();
             self.duplicates
                 .on_handshake(now, ready, &sent, &transmit, buf);
         }

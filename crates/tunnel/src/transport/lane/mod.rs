@@ -52,7 +52,7 @@ impl Lane {
             && let Some(id) = quic.open()
         {
             let mut control = ControlStream::new(quic, id, true);
-            let mut hello = tunnel.local().clone();
+            let mut hello = tunnel.agreement().local().clone();
             Repairs::announce(&mut hello, tunnel.ceiling());
             control.send(&Control::Hello(hello));
             self.control = Some(control);
@@ -111,7 +111,10 @@ impl Lane {
         id: StreamId,
     ) -> Result<(), Fault> {
         // Before HELLO nothing is agreed either.
-        if quic.side() == Side::Client && !tunnel.publishes() && !tunnel.accepts_segments() {
+        if quic.side() == Side::Client
+            && !tunnel.agreement().publishes()
+            && !tunnel.agreement().accepts_segments()
+        {
             return Err(Fault::Violation("server opened a stream"));
         }
         if quic.side() == Side::Server && id.index() == 0 {
@@ -257,7 +260,7 @@ impl Lane {
         quic: &mut Streams,
         message: &[u8],
     ) -> Result<QueryKey, OpenError> {
-        if !tunnel.has(capability::DNS) {
+        if !tunnel.agreement().has(capability::DNS) {
             return Err(OpenError::NotReady);
         }
         self.queries.ask(quic, message)

@@ -100,7 +100,7 @@ impl Queries {
 
     /// Server: whether one more query is taken.
     pub(super) fn have_room(&self, tunnel: &Tunnel) -> bool {
-        tunnel.has(capability::DNS) && self.open.len() < MAX_QUERIES
+        tunnel.agreement().has(capability::DNS) && self.open.len() < MAX_QUERIES
     }
 
     /// Server: a stream whose flow turns out to be a query.

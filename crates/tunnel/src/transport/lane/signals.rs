@@ -57,7 +57,7 @@ impl Lane {
         quic: &mut Streams,
         frame: Control,
     ) -> Result<(), Fault> {
-        if tunnel.remote().is_none() && !matches!(frame, Control::Hello(_)) {
+        if tunnel.agreement().remote().is_none() && !matches!(frame, Control::Hello(_)) {
             return Err(Fault::Violation("the first control frame is not HELLO"));
         }
         match frame {
@@ -100,7 +100,7 @@ impl Lane {
 
     /// Has what this side sends repaired as `fec` says, if the peer can make use of that.
     pub(crate) fn set_fec(&mut self, tunnel: &Tunnel, fec: Fec) {
-        let window = match tunnel.remote() {
+        let window = match tunnel.agreement().remote() {
             Some(hello) if hello.capabilities & capability::REPAIR != 0 => hello.repair_window,
             _ => 0,
         };

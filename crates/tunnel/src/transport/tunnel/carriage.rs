@@ -37,7 +37,8 @@ impl Tunnel {
         let most = self.limit.saturating_add(MAX_QUERIES as u64);
         let admitted = (self.flows.of_peer() as u64) < most;
         if admitted {
-            self.flows.accept(key, self.local.initial_credit);
+            self.flows
+                .accept(key, self.agreement.local().initial_credit);
         }
         admitted
     }
@@ -163,7 +164,11 @@ impl Tunnel {
             return Ok(());
         };
         match flow.header.clone() {
-            Header::Open(open) if open.page && !self.carries_pages() && !self.carries_dssl() => {
+            Header::Open(open)
+                if open.page
+                    && !self.agreement.carries_pages()
+                    && !self.agreement.carries_dssl() =>
+            {
                 self.throw_away(quic, key, AbortCode::Unsupported);
             }
             Header::Open(open) => {
@@ -176,7 +181,7 @@ impl Tunnel {
                 let event = TunnelEvent::Inbound(key, Box::new(inbound));
                 self.on_opened(quic, key, (id, credit), event)?;
             }
-            Header::Segments(_) if !self.accepts_segments() => {
+            Header::Segments(_) if !self.agreement.accepts_segments() => {
                 self.throw_away(quic, key, AbortCode::Unsupported);
             }
             Header::Segments(head) => {
@@ -255,7 +260,7 @@ impl Tunnel {
 
     /// The content of a DATAGRAM frame came, in an IP packet that was `marked` "congestion experienced" or not.
     pub(in crate::transport) fn on_packets(&mut self, now: Instant, content: &Bytes, marked: bool) {
-        if !Joiner::is_for_packets(content) || !self.carries_packets() {
+        if !Joiner::is_for_packets(content) || !self.agreement.carries_packets() {
             return;
         }
         let arrival = self.packets.on_frame(now, content, marked);

@@ -6,13 +6,12 @@ use std::time::Instant;
 
 use bentpipe_proto::tunnel::{
     AbortCode, Control, Destination, ENROL_KEY, EnrolCode, EpochRandom, FlowId, Inbound, LesBody,
-    LesKind, Open, Publish, PublishCode, Reply, ReplyCode, Segments, SleHello, capability,
+    LesKind, Open, Publish, PublishCode, Reply, ReplyCode, Segments, capability,
 };
 use bytes::Bytes;
-use ipnet::IpNet;
-use quinn_proto::{Side, VarInt};
+use quinn_proto::VarInt;
 
-use super::super::event::{Fault, OpenError, TunnelEvent};
+use super::super::event::{OpenError, TunnelEvent};
 use super::super::key::FlowKey;
 use super::flow::{Flow, Header, Incoming};
 use super::{Streams, Tunnel};
@@ -32,7 +31,7 @@ impl Tunnel {
         self.open_kind(quic, (destination, source), first, false)
     }
 
-    /// Opens a flow for frames of a page (client); [`Self::carries_pages`] says whether the server knows them. `first` are the
+    /// Opens a flow for frames of a page (client); [`Agreement::carries_pages`] says whether the server knows them. `first` are the
     /// bytes that travel with OPEN.
     pub fn open_page(
         &mut self,
@@ -42,21 +41,6 @@ impl Tunnel {
         first: Bytes,
     ) -> Result<FlowKey, OpenError> {
         self.open_kind(quic, (destination, source), first, true)
-    }
-
-    /// True if both sides know pages (`PROTOCOL.md` §19).
-    pub fn carries_pages(&self) -> bool {
-        self.has(capability::PAGES)
-    }
-
-    /// True if both sides know pages over TLS that the client has ended (`PROTOCOL.md` §19.5).
-    pub fn carries_trusted(&self) -> bool {
-        self.has(capability::PAGES) && self.has(capability::TRUSTED)
-    }
-
-    /// True if both sides know hubs of DSSL (`PROTOCOL.md` §21).
-    pub fn carries_dssl(&self) -> bool {
-        self.has(capability::DSSL)
     }
 
     fn open_kind(
@@ -98,20 +82,15 @@ impl Tunnel {
         })
     }
 
-    /// Opens a flow for the segments of a TCP connection (either side); [`Self::carries_segments`] says whether the peer knows
+    /// Opens a flow for the segments of a TCP connection (either side); [`Agreement::carries_segments`] says whether the peer knows
     /// them.
     pub fn open_segments(&mut self, quic: &mut Streams) -> Result<FlowKey, OpenError> {
-        if !self.carries_segments() {
+        if !self.agreement.carries_segments() {
             return Err(OpenError::NotReady);
         }
         self.begin(quic, Bytes::new(), |flow, credit, header| {
             Segments { flow, credit }.encode(header);
         })
-    }
-
-    /// True if both sides relay segments of TCP connections (`PROTOCOL.md` §20.9).
-    pub fn carries_segments(&self) -> bool {
-        self.has(capability::SEGMENTS)
     }
 
     /// Opens a flow whose header says which it is and what credit its answer has.
@@ -121,7 +100,7 @@ impl Tunnel {
         first: Bytes,
         head: impl FnOnce(FlowId, u64, &mut Vec<u8>),
     ) -> Result<FlowKey, OpenError> {
-        let Some(remote) = &self.remote else {
+        let Some(remote) = self.agreement.remote() else {
             return Err(OpenError::NotReady);
         };
         if self.goaway {
@@ -304,14 +283,9 @@ impl Tunnel {
         }
     }
 
-    /// True if packets may cross: both ends said that they take them.
-    pub fn carries_packets(&self) -> bool {
-        self.has(capability::PACKETS)
-    }
-
     /// A packet is to cross; what is no IP packet is counted and dropped.
     pub fn send_packet(&mut self, now: Instant, packet: Bytes) {
-        if self.carries_packets() {
+        if self.agreement.carries_packets() {
             self.packets.push(now, packet);
         }
     }
@@ -329,7 +303,7 @@ impl Tunnel {
     /// Client: the server answers queries.
     #[must_use]
     pub fn takes_queries(&self) -> bool {
-        self.has(capability::DNS) && !self.goaway
+        self.agreement.has(capability::DNS) && !self.goaway
     }
 
     /// Tells the peer that no more flows are opened or taken here.
@@ -364,54 +338,6 @@ impl Tunnel {
         self.outbox.send(&Control::Enrolled { code, at });
     }
 
-    /// Client, before it is connected: it would seal flows, with these random bytes for epoch 0.
-    pub fn ask_for_sle(&mut self, random: EpochRandom) {
-        self.local.capabilities |= capability::SLE;
-        self.local.sle = Some(SleHello::Random(random));
-    }
-
-    /// Server, before it greets: sealed flows may come to `port`, unless that is 0, and to addresses of `prefixes`, under the
-    /// name `id` of this tunnel.
-    pub fn offer_sle(&mut self, id: u32, port: u16, prefixes: &[IpNet]) {
-        self.local.capabilities |= capability::SLE;
-        let prefixes = prefixes.to_vec();
-        self.local.sle = Some(SleHello::Server { id, port, prefixes });
-    }
-
-    /// Random bytes of epoch 0, once both sides have said HELLO: to be asked for once, for they are not kept.
-    pub fn take_sle_random(&mut self) -> Option<EpochRandom> {
-        if !self.has(capability::SLE) {
-            return None;
-        }
-        let hello = match self.side {
-            Side::Client => Some(&mut self.local),
-            Side::Server => self.remote.as_mut(),
-        };
-        match hello?.sle.take()? {
-            SleHello::Random(random) => Some(random),
-            SleHello::Server { .. } => None,
-        }
-    }
-
-    /// Client: name that the server has given to the tunnel, and its port for sealed flows.
-    pub fn sle_offered(&self) -> Option<(u32, u16)> {
-        if self.side == Side::Server || !self.has(capability::SLE) {
-            return None;
-        }
-        match self.remote.as_ref()?.sle {
-            Some(SleHello::Server { id, port, .. }) => Some((id, port)),
-            _ => None,
-        }
-    }
-
-    /// Client: prefixes to whose addresses sealed flows may go, because the server takes them in on the way.
-    pub fn sle_prefixes(&self) -> &[IpNet] {
-        match self.remote.as_ref().and_then(|remote| remote.sle.as_ref()) {
-            Some(SleHello::Server { prefixes, .. }) => prefixes,
-            _ => &[],
-        }
-    }
-
     /// Client: asks for the next epoch; the server's answer is a [`TunnelEvent::SleEpoch`].
     pub fn begin_sle_epoch(&mut self, epoch: u16, random: EpochRandom) {
         self.outbox.send(&Control::SleEpoch {
@@ -430,52 +356,13 @@ impl Tunnel {
 
     /// Server: nothing more is to be sealed with this tunnel. A client that has not agreed on it hears nothing.
     pub fn withdraw_sle(&mut self) {
-        if self.has(capability::SLE) {
+        if self.agreement.seals_flows() {
             self.confirm_sle_epoch(u16::MAX);
         }
-    }
-
-    /// Either side, before it greets: it begins or accepts associations of LES.
-    pub fn offer_les(&mut self) {
-        self.local.capabilities |= capability::LES;
-    }
-
-    /// Says whether both sides have offered LES.
-    pub fn agrees_on_les(&self) -> bool {
-        self.has(capability::LES)
     }
 
     /// Sends a message of LES: Q1 and Q3 from a client, Q2 from a server, once both have offered it.
     pub fn send_les(&mut self, kind: LesKind, body: LesBody) {
         self.outbox.send(&Control::Les(kind, body));
-    }
-
-    pub(super) fn on_les(&mut self, kind: LesKind, body: LesBody) -> Result<(), Fault> {
-        let expected = (kind == LesKind::Q2) == (self.side == Side::Client);
-        if !expected || !self.has(capability::LES) {
-            return Err(Fault::Violation("a message of LES out of place"));
-        }
-        self.events.push_back(TunnelEvent::Les(kind, body));
-        Ok(())
-    }
-
-    pub(super) fn on_sle_epoch(
-        &mut self,
-        epoch: u16,
-        random: Option<EpochRandom>,
-    ) -> Result<(), Fault> {
-        let expected = random.is_some() == (self.side == Side::Server);
-        if !expected || !self.has(capability::SLE) {
-            return Err(Fault::Violation("an epoch of SLE out of place"));
-        }
-        if let Some(remote) = self.remote.as_mut()
-            && self.side == Side::Client
-            && epoch == u16::MAX
-        {
-            // Who installs the tunnel later finds no offer either.
-            remote.sle = None;
-        }
-        self.events.push_back(TunnelEvent::SleEpoch(epoch, random));
-        Ok(())
     }
 }

@@ -4,6 +4,7 @@
 //! until the lane takes them. LAN sides call what is in `lan.rs`, the lane what is in `carriage.rs`. Nothing here decides
 //! about time: rates and timers belong to the engine.
 
+mod agreement;
 mod carriage;
 mod early;
 mod flow;
@@ -17,15 +18,13 @@ mod stream;
 mod turns;
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use bentpipe_proto::tunnel::{
     AbortCode, Control, ENROL_KEY, EnrolCode, Families, FlowId, Forward, Hello, MAX_PUBLISHED,
-    PacketKinds, Publish, PublishCode, VERSION, capability,
+    Publish, PublishCode,
 };
 use bentpipe_units::Seed;
-use ipnet::IpNet;
 use quinn_proto::Side;
 
 use super::event::{Fault, TunnelEvent, TunnelStats};
@@ -38,6 +37,7 @@ use memory::Ceilings;
 use packets::Packets;
 use turns::Turns;
 
+pub use agreement::Agreement;
 pub(super) use carriage::{Rivals, Said};
 pub use flow::Incoming;
 pub(super) use outbox::Outbox;
@@ -53,10 +53,7 @@ const SEARCHED: u64 = 64;
 /// Tunnel between this side and one peer.
 pub struct Tunnel {
     side: Side,
-    local: Hello,
-    remote: Option<Hello>,
-    /// The server's HELLO has been said.
-    greeted: bool,
+    agreement: Agreement,
     goaway: bool,
     /// Flows that the peer may have open.
     limit: u64,
@@ -72,21 +69,12 @@ pub struct Tunnel {
 
 impl Tunnel {
     /// A tunnel that announces `local` and may hold `ceiling` bytes for its LAN sides, of the memory of `pool`.
-    pub fn new(
-        side: Side,
-        mut local: Hello,
-        ceiling: u64,
-        pool: Arc<MemoryPool>,
-        seed: Seed,
-    ) -> Self {
-        local.capabilities |= capability::ACKS;
+    pub fn new(side: Side, local: Hello, ceiling: u64, pool: Arc<MemoryPool>, seed: Seed) -> Self {
         let ceilings = Ceilings::new(ceiling, pool);
         Self {
             side,
             limit: local.max_flows,
-            local,
-            remote: None,
-            greeted: false,
+            agreement: Agreement::new(side, local),
             goaway: false,
             flows: Flows::new(side, ceilings.receiving()),
             early: Early::default(),
@@ -99,20 +87,14 @@ impl Tunnel {
         }
     }
 
-    /// HELLO of this side.
-    pub fn local(&self) -> &Hello {
-        &self.local
+    /// What both ends have said that they can do.
+    pub fn agreement(&self) -> &Agreement {
+        &self.agreement
     }
 
-    /// The peer's HELLO, once it came.
-    pub fn remote(&self) -> Option<&Hello> {
-        self.remote.as_ref()
-    }
-
-    /// Both sides understand what this bit of the capabilities stands for.
-    pub(super) fn has(&self, bit: u64) -> bool {
-        let theirs = self.remote.as_ref().map_or(0, |hello| hello.capabilities);
-        self.local.capabilities & theirs & bit != 0
+    /// What this end says that it can do, for the shell to add to before it is said.
+    pub fn agreement_mut(&mut self) -> &mut Agreement {
+        &mut self.agreement
     }
 
     /// Memory for all LAN sides together, in bytes.
@@ -127,31 +109,16 @@ impl Tunnel {
 
     /// Server: its HELLO, which grants the client `forward`.
     pub(super) fn greet(&mut self, forward: Forward) -> Hello {
-        self.greeted = true;
-        Hello {
-            forward,
-            ..self.local.clone()
-        }
-    }
-
-    /// The peer's first frame.
-    fn on_hello(&mut self, hello: Hello) -> Result<(), Fault> {
-        if self.remote.is_some() {
-            return Err(Fault::Violation("a second HELLO"));
-        }
-        // A client names the highest version it speaks, a server the one it has chosen.
-        if hello.version < VERSION || (self.side == Side::Client && hello.version > VERSION) {
-            return Err(Fault::Version(hello.version));
-        }
-        self.remote = Some(hello);
-        self.events.push_back(TunnelEvent::Ready);
-        Ok(())
+        self.agreement.greet(forward)
     }
 
     /// Takes a control frame that concerns more than the lane on which it came.
     pub(super) fn on_frame(&mut self, quic: &mut Streams, frame: Control) -> Result<(), Fault> {
         match frame {
-            Control::Hello(hello) => return self.on_hello(hello),
+            Control::Hello(hello) => {
+                self.agreement.on_hello(hello)?;
+                self.events.push_back(TunnelEvent::Ready);
+            }
             Control::FlowCredit { flow, max_offset } => match self.flows.find(flow) {
                 Some(key) => {
                     self.flows
@@ -173,27 +140,27 @@ impl Tunnel {
             Control::Published { entry, code } => return self.on_published(entry, code),
             Control::Enrol { key } => return self.on_enrol(key),
             Control::Enrolled { code, at } => return self.on_enrolled(code, at),
-            Control::SleEpoch { epoch, random } => return self.on_sle_epoch(epoch, random),
-            Control::Les(kind, body) => return self.on_les(kind, body),
+            Control::SleEpoch { epoch, random } => {
+                self.agreement.on_sle_epoch(epoch, random.is_some())?;
+                self.events.push_back(TunnelEvent::SleEpoch(epoch, random));
+            }
+            Control::Les(kind, body) => {
+                self.agreement.on_les(kind)?;
+                self.events.push_back(TunnelEvent::Les(kind, body));
+            }
             Control::Goaway => {
                 self.goaway = true;
                 self.events.push_back(TunnelEvent::Goaway);
             }
-            Control::Families(families) => self.on_families(families),
+            Control::Families(families) => {
+                if self.agreement.on_families(families) {
+                    self.events.push_back(TunnelEvent::Families);
+                }
+            }
             // Of the lane.
             Control::Keep { .. } | Control::Acks(_) | Control::RateHint { .. } => {}
         }
         Ok(())
-    }
-
-    /// The server reaches other address families than its HELLO has said.
-    fn on_families(&mut self, families: Families) {
-        if self.side == Side::Client
-            && let Some(remote) = &mut self.remote
-            && std::mem::replace(&mut remote.families, families) != families
-        {
-            self.events.push_back(TunnelEvent::Families);
-        }
     }
 
     /// `flow` is one that the peer opens.
@@ -212,42 +179,18 @@ impl Tunnel {
         self.flows.set_ceiling(self.ceilings.receiving());
     }
 
-    /// Server, before it greets: how packets cross for this client. Without addresses they do not.
-    pub fn set_packets(&mut self, assigned: Vec<IpAddr>, routed: Vec<IpNet>, carried: PacketKinds) {
-        self.local.capabilities &= !capability::PACKETS;
-        if !assigned.is_empty() {
-            self.local.capabilities |= capability::PACKETS;
-        }
-        (self.local.assigned, self.local.routed) = (assigned, routed);
-        self.local.carried = carried;
-    }
-
-    /// Server: which address families it reaches from now on. The client is told, in HELLO or after it.
+    /// Server: reaches these address families from now on. The client is told, in HELLO or after it.
     pub fn set_families(&mut self, families: Families) {
-        let before = std::mem::replace(&mut self.local.families, families);
-        if self.greeted && before != families {
+        if self.agreement.set_families(families) {
             self.outbox.send(&Control::Families(families));
         }
     }
 
-    /// True if the peer heeds ACKS (`PROTOCOL.md` §5.7).
-    pub(crate) fn answers_ack_wishes(&self) -> bool {
-        self.has(capability::ACKS)
-    }
-
-    /// Both sides know of published ports (`PROTOCOL.md` §15).
-    pub fn publishes(&self) -> bool {
-        self.has(capability::PUBLISH)
-    }
-
-    /// The peer may open streams of segments here (`PROTOCOL.md` §20.9). Its HELLO may come behind them.
-    pub(super) fn accepts_segments(&self) -> bool {
-        let known = |hello: &Hello| hello.capabilities & capability::SEGMENTS != 0;
-        known(&self.local) && self.remote.as_ref().is_none_or(known)
-    }
-
     fn on_publish(&mut self, publish: Publish) -> Result<(), Fault> {
-        if self.side == Side::Client || !self.publishes() || publish.entry >= MAX_PUBLISHED {
+        if self.side == Side::Client
+            || !self.agreement.publishes()
+            || publish.entry >= MAX_PUBLISHED
+        {
             return Err(Fault::Violation("a port that cannot be asked for"));
         }
         self.events.push_back(TunnelEvent::Publish(publish));
@@ -255,7 +198,7 @@ impl Tunnel {
     }
 
     fn on_published(&mut self, entry: u64, code: PublishCode) -> Result<(), Fault> {
-        if self.side == Side::Server || !self.publishes() {
+        if self.side == Side::Server || !self.agreement.publishes() {
             return Err(Fault::Violation(
                 "an answer about a port that nobody asked for",
             ));
