@@ -81,14 +81,19 @@ fn answers_ping(user: &NetNs) -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn behind_a_firewall_that_drops_udp_everything_goes_over_tls() {
-    if !privileged("TLS wire") {
+/// Runs `case` on a site whose client knows both wires and has these tables, and shows the daemons' logs if it fails.
+fn on_wires(name: &str, tables: &str, case: impl FnOnce(&mut Site) -> Result<()>) {
+    if !privileged(name) {
         return;
     }
-    let mut site = site(PACKETS).expect("a site");
-    let result = comes_up_over_tls(&mut site);
+    let mut site = site(tables).expect("a site");
+    let result = case(&mut site);
     assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
+}
+
+#[test]
+fn behind_a_firewall_that_drops_udp_everything_goes_over_tls() {
+    on_wires("TLS wire", PACKETS, comes_up_over_tls);
 }
 
 fn comes_up_over_tls(site: &mut Site) -> Result<()> {
@@ -129,12 +134,11 @@ fn comes_up_over_tls(site: &mut Site) -> Result<()> {
 
 #[test]
 fn no_flow_is_reset_when_udp_is_lost_or_returns() {
-    if !privileged("change of wire") {
-        return;
-    }
-    let mut site = site("[intercept]\ninterfaces = [\"lan0\"]\n").expect("a site");
-    let result = changes_wire(&mut site);
-    assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
+    on_wires(
+        "change of wire",
+        "[intercept]\ninterfaces = [\"lan0\"]\n",
+        changes_wire,
+    );
 }
 
 fn changes_wire(site: &mut Site) -> Result<()> {
@@ -174,12 +178,11 @@ fn changes_wire(site: &mut Site) -> Result<()> {
 
 #[test]
 fn a_tunnel_that_began_over_tls_goes_on_by_udp_of_either_family() {
-    if !privileged("change of wire at a server of both families") {
-        return;
-    }
-    let mut site = site("[intercept]\ninterfaces = [\"lan0\"]\n").expect("a site");
-    let result = leaves_tls(&mut site);
-    assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
+    on_wires(
+        "change of wire at a server of both families",
+        "[intercept]\ninterfaces = [\"lan0\"]\n",
+        leaves_tls,
+    );
 }
 
 /// The server has sockets of both families, as `server init` writes its file; where its TLS connections come to, nobody chooses.
