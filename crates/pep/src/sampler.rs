@@ -56,11 +56,13 @@ impl Sampler {
         let counters = connection.tunnel.stats();
         let (used, ceiling) = connection.tunnel.memory();
         let draining = connection.tunnel.is_draining();
+        let silent = connection.silent_since(now).filter(|_| !draining);
+        let since = silent.unwrap_or(self.since);
         Session {
             tunnel: Tunnel {
                 state: match draining {
                     true => TunnelState::Draining,
-                    false if connection.is_silent(now) => TunnelState::Silent,
+                    false if silent.is_some() => TunnelState::Silent,
                     false => state,
                 },
                 peer: Some(connection.peer().to_string()),
@@ -68,7 +70,7 @@ impl Sampler {
                     true => WireKind::Tls,
                     false => WireKind::Udp,
                 }),
-                since_s: now.saturating_duration_since(self.since).as_secs(),
+                since_s: now.saturating_duration_since(since).as_secs(),
                 last_heard_s: connection
                     .heard()
                     .map(|heard| now.saturating_duration_since(heard).as_secs()),

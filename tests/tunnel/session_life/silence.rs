@@ -201,17 +201,34 @@ fn second_server(site: &Site) -> Result<Process> {
     Ok(process)
 }
 
-#[test]
-fn a_dead_server_is_left_for_the_next_one() {
-    if !super::privileged("failover") {
+/// Has a client of two servers lose the first one by what `fail` does, and be served by the second.
+fn fails_over(name: &str, fail: impl FnOnce(&mut Site) -> Result<()>) {
+    if !super::privileged(name) {
         return;
     }
     let mut site = Site::plain(SiteConfig::new(BENTPIPE)).expect("a site");
-    let result = fails_over(&mut site);
+    let result = goes_over(&mut site, fail);
     assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
 }
 
-fn fails_over(site: &mut Site) -> Result<()> {
+#[test]
+fn a_dead_server_is_left_for_the_next_one() {
+    fails_over("failover", Site::kill_server);
+}
+
+#[test]
+fn a_server_that_is_heard_and_does_not_hear_is_left_for_the_next_one() {
+    fails_over("failover from a path blocked in one direction", |site| {
+        let table = format!(
+            "add table inet deaf; add chain inet deaf input {{ type filter hook input priority -300; }}; \
+             add rule inet deaf input udp dport {PORT} drop"
+        );
+        site.topology.gateway().run("nft", &[&table])?;
+        Ok(())
+    });
+}
+
+fn goes_over(site: &mut Site, fail: impl FnOnce(&mut Site) -> Result<()>) -> Result<()> {
     let file = site.client_file();
     let text = fs::read_to_string(&file)?;
     let key = text.split("public_key = \"").nth(1).context("a key")?;
@@ -230,15 +247,17 @@ fn fails_over(site: &mut Site) -> Result<()> {
     let _second = second_server(site)?;
     site.start_client()?;
     let web = echo_service(site)?;
-    exchange(&mut connect(site, web.address, SOON)?)?;
-    site.kill_server()?;
-    let killed = Instant::now();
+    // An open flow for which the server probes in an outage.
+    let mut open = connect(site, web.address, SOON)?;
+    exchange(&mut open)?;
+    fail(site)?;
+    let failed = Instant::now();
     let mut flow = connect(site, web.address, LEFT)?;
     // What was opened before the silence was noticed goes down with the first tunnel.
     let _ = exchange(&mut flow);
     let mut flow = connect(site, web.address, LEFT)?;
     exchange(&mut flow)?;
-    let after = killed.elapsed();
+    let after = failed.elapsed();
     println!("left after {after:?}");
     ensure!(after <= LEFT, "left after {after:?}");
     site.client().wait_for_line("takes over", SOON)

@@ -88,10 +88,10 @@ impl Tunnels {
         self.look_at(id, Connection::heard)
     }
 
-    /// Instant at which the tunnel was last heard, if it is silent.
+    /// Instant since which the tunnel is silent; `None`: it is not.
     pub(super) fn silent_since(&self) -> Option<Instant> {
         let now = process::now();
-        self.look(|connection| connection.heard().filter(|_| connection.is_silent(now)))
+        self.look(|connection| connection.silent_since(now))
     }
 
     /// Address families that the server reaches; both while that is unknown.

@@ -329,11 +329,17 @@ impl Session {
     }
 
     fn tell_silence(&self, tunnel: &Attempt, lasted: Duration) {
+        let heard = self.tunnels.heard(tunnel.id);
+        let heard = heard.map(|at| process::now().saturating_duration_since(at));
+        let address = tunnel.address;
+        let what = match heard.is_some_and(|heard| heard + LOOK < lasted) {
+            true => format!("{address} is heard, but what is sent to it is not answered"),
+            false => format!("nothing is heard from {address}"),
+        };
         tracing::warn!(
-            "link silent since {}, {} s ago: nothing is heard from {}; connections wait",
+            "link silent since {}, {} s ago: {what}; connections wait",
             clock(lasted),
             lasted.as_secs(),
-            tunnel.address
         );
         self.tell_reach();
     }

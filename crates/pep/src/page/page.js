@@ -103,7 +103,9 @@ function showClient(report) {
   const next = tunnel.next_attempt_s === undefined ? '' : ` The next attempt is in ${span(tunnel.next_attempt_s)}.`;
   const cause = tunnel.last_error ? `: ${tunnel.last_error}` : '';
   const faults = {
-    silent: `Nothing is heard from the server since ${ago(tunnel.last_heard_s ?? tunnel.since_s)}; connections wait${cause}.`,
+    silent: tunnel.last_heard_s + 2 <= tunnel.since_s
+      ? `The server is heard, but has answered nothing since ${ago(tunnel.since_s)}; connections wait${cause}.`
+      : `Nothing is heard from the server since ${ago(tunnel.last_heard_s ?? tunnel.since_s)}; connections wait${cause}.`,
     connecting: `The server is not reached since ${ago(tunnel.since_s)}${cause}.${next}`,
     refused: `The server refuses this client since ${ago(tunnel.since_s)}${cause}.${next}`,
   };

@@ -51,7 +51,11 @@ fn tunnel(session: &Session, other: &str) -> Result<String, String> {
     match tunnel.state {
         TunnelState::Ready => Ok(format!("tunnel to {peer} ready for {lasts}")),
         TunnelState::Silent => Err(format!(
-            "tunnel to {peer} silent for {lasts}: nothing is heard from {other}"
+            "tunnel to {peer} silent for {lasts}: {}",
+            match tunnel.is_heard_in_silence() {
+                true => format!("{other} is heard, but what is sent to it is not answered"),
+                false => format!("nothing is heard from {other}"),
+            }
         )),
         state => Err(format!("tunnel to {peer} {state} for {lasts}{cause}")),
     }

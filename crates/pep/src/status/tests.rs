@@ -490,6 +490,8 @@ fn health_is_one_line_and_names_the_reason() {
     let reason = health.expect_err("nobody answers");
     assert!(reason.contains("silent for 45 s"), "{reason}");
     assert!(text.contains("silent for 45 s"), "{text}");
+    // The session of these tests was heard 3 s ago.
+    assert!(reason.contains("is heard, but what is sent"), "{reason}");
     let error = "no answer from 192.0.2.1:4433 in 3 s";
     let (health, text) = of(TunnelState::Connecting, Some(error));
     let reason = health.expect_err("no tunnel");

@@ -71,6 +71,16 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
+    /// True if the other end of a silent tunnel is heard all the same: the path is blocked in one direction.
+    #[must_use]
+    pub(super) fn is_heard_in_silence(&self) -> bool {
+        // Else both count from the last datagram, each in whole seconds.
+        let heard = self
+            .last_heard_s
+            .is_some_and(|heard| heard + 2 <= self.since_s);
+        self.state == TunnelState::Silent && heard
+    }
+
     /// Rates that the ways out and in are believed to have, bit/s: as measured, else as sold, and no more than is allowed. An
     /// end measures its own way out.
     #[must_use]

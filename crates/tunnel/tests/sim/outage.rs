@@ -49,6 +49,39 @@ fn a_download_survives_an_outage() {
     }
 }
 
+/// Longest time until a path that is blocked in one direction is known for it: twice what answers are waited for.
+const KNOWN: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_peer_that_is_heard_and_answers_nothing_is_silent() {
+    let mut world = world(4);
+    let index = world.download(100_000_000, None);
+    world.run_for(Duration::from_secs(4));
+    world.link.return_link.set_outage(world.now, true);
+    let client = |world: &World| {
+        let terminal = &world.terminals[0];
+        let (id, _) = terminal.ready.expect("a tunnel");
+        let connection = terminal.engine.peek(id).expect("a connection");
+        (connection.silent_since(world.now), connection.heard())
+    };
+    world.run_until(KNOWN, "silence", |world| client(world).0.is_some());
+    let (mut spoken, mut last) = (0, None);
+    for _ in 0..60 {
+        world.run_for(Duration::from_secs(1));
+        let (silent, heard) = client(&world);
+        assert!(silent.is_some(), "silent until something is answered");
+        spoken += usize::from(std::mem::replace(&mut last, heard) != heard);
+    }
+    assert!(
+        spoken > 20,
+        "the server probes, and was heard {spoken} times"
+    );
+    world.link.return_link.set_outage(world.now, false);
+    world.run_until(NOTICED, "an answer", |world| client(world).0.is_none());
+    let before = world.reader(index).got;
+    world.run_until(SOON, "new bytes", |world| world.reader(index).got > before);
+}
+
 /// What the smaller path takes, bytes of UDP payload: packets of 1280 bytes over IPv4.
 const PASSES: u16 = 1252;
 

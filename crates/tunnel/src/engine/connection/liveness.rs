@@ -17,6 +17,10 @@ const CATCH_UP: Duration = Duration::from_secs(10);
 /// A peer that is not heard for this long although an answer is overdue is called silent.
 const UNHEARD: Duration = Duration::from_secs(5);
 
+/// A peer that is heard, and answers nothing of what is sent to it for this long, is called silent as well: the path is blocked in
+/// this direction. Longer than queues that fill make an answer wait.
+const UNANSWERED: Duration = Duration::from_secs(10);
+
 /// Silence after which an end with open flows asks whether the path still stands: if a client's address has changed,
 /// a server that only sends can never reach it, and after an outage a receiver is to say where it waits.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -127,9 +131,14 @@ impl Liveness {
         self.prober.outage_since()
     }
 
-    /// True if an answer is overdue, and nothing has been heard for longer than short gaps of a link last.
-    pub(super) fn is_silent(&self, now: Instant) -> bool {
-        self.prober.is_outage() && self.is_unheard(now, UNHEARD)
+    /// Instant since which the peer is silent: an answer is overdue, and nothing has been heard for longer than short gaps of a link
+    /// last, or nothing was answered for longer still.
+    pub(super) fn silent_since(&self, now: Instant) -> Option<Instant> {
+        let unanswered = self.prober.outage_since()?;
+        if now.saturating_duration_since(unanswered) >= UNANSWERED {
+            return Some(unanswered.min(self.heard));
+        }
+        self.is_unheard(now, UNHEARD).then_some(self.heard)
     }
 
     /// True while an outage excuses the peer for what it owes.

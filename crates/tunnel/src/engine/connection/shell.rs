@@ -66,9 +66,11 @@ impl Connection {
         self.validation.is_heard().then(|| self.liveness.heard())
     }
 
-    /// True if an answer is overdue, and nothing has been heard for longer than short gaps of a link last.
-    pub fn is_silent(&self, now: Instant) -> bool {
-        self.liveness.is_silent(now)
+    /// Instant since which the peer is silent: an answer is overdue, and nothing has been heard for longer than short gaps of a link
+    /// last, or nothing was answered for longer still, which a path does that is blocked in one direction. `None`: it is not.
+    pub fn silent_since(&self, now: Instant) -> Option<Instant> {
+        let silent = self.liveness.silent_since(now);
+        silent.filter(|_| self.validation.is_heard())
     }
 
     /// Instant since which nothing that this side sends is answered, in an outage. The peer may be heard all the same, where the
