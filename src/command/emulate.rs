@@ -31,7 +31,7 @@ pub(crate) fn run(options: &Emulate) -> Result<(), Failure> {
         });
     }
     if let (Some(probes), Some(page)) = (&options.from, &options.outputs.plot) {
-        return Ok(plot::draw(probes, page)?);
+        return Ok(plot::draw(probes, page, None)?);
     }
     // clap has seen to it that there is one.
     let name = options.scenario.as_deref().unwrap_or_default();
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Emulate) -> Result<(), Failure> {
     if let Some(page) = &options.outputs.plot
         && let Some(probes) = &drawing.probes
     {
-        plot::draw(probes, page)?;
+        plot::draw(probes, page, Some(&stats))?;
     }
     info!("{}", stats.verdict);
     super::print(&stats.to_json().to_string())

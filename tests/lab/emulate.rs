@@ -160,6 +160,7 @@ fn check_page(page: &str, probes: &[Value]) {
     for outside in ["src=", "href=", "@import", "url(", "fetch("] {
         assert!(!page.contains(outside), "{outside}");
     }
+    assert!(page.contains("<h1>Emulated link: geo</h1>") && page.contains("VALID</b>:"));
     let data = page.split_once("type=\"application/json\">");
     let data = data.and_then(|(_, rest)| rest.split_once("</script>"));
     let data: Value = serde_json::from_str(data.expect("the data").0).expect("JSON");
@@ -171,7 +172,11 @@ fn check_page(page: &str, probes: &[Value]) {
     // No noise and no losses here: a panel without a curve is left out, but for drops.
     assert_eq!(
         titles[..3],
-        ["Rate", "Queue", "One-way delay"],
+        [
+            "Goodput (IP packets delivered) and capacity",
+            "Queue",
+            "One-way delay"
+        ],
         "{titles:?}"
     );
     let delays = panels[2]["curves"][0]["y"].as_array().expect("a list");
