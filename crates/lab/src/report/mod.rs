@@ -23,6 +23,7 @@ mod overview;
 mod section;
 mod svg;
 mod table;
+mod timelines;
 mod twins;
 
 use std::collections::BTreeMap;
