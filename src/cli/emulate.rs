@@ -15,6 +15,7 @@ pub(crate) struct Demo {
 pub(super) const EXAMPLES: &str = "\
 Examples:
   bentpipe emulate geo
+  bentpipe emulate geo --uplink eth0
   bentpipe emulate my.toml --join terminal,gateway --probes probes.jsonl
   bentpipe emulate my.toml --interfaces eth1,eth2 --plot run.html
   bentpipe emulate --plot run.html --from probes.jsonl
@@ -38,6 +39,10 @@ pub(crate) struct Emulate {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["join", "interfaces"])]
     pub(crate) prefix: Option<String>,
 
+    /// Let hosts of the emulated LAN reach this machine's real network by this interface, over the link: outwards alone, in IPv4
+    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["join", "interfaces"])]
+    pub(crate) uplink: Option<String>,
+
     /// Stop after this time, as in "60 s"
     #[arg(long, value_name = "TIME")]
     pub(crate) duration: Option<TimeSpan>,
@@ -46,7 +51,7 @@ pub(crate) struct Emulate {
     pub(crate) outputs: Outputs,
 
     /// Draw a plot of an earlier run's probes into --plot, and do nothing else
-    #[arg(long, value_name = "PROBES", requires = "plot", conflicts_with_all = ["scenario", "join", "interfaces"])]
+    #[arg(long, value_name = "PROBES", requires = "plot", conflicts_with_all = ["scenario", "join", "interfaces", "uplink"])]
     pub(crate) from: Option<PathBuf>,
 
     /// List the presets
@@ -54,7 +59,7 @@ pub(crate) struct Emulate {
     pub(crate) presets: bool,
 
     /// Check the emulator on this machine against closed forms and published figures; exits with 1 if it fails
-    #[arg(long, conflicts_with_all = ["scenario", "join", "interfaces", "from"])]
+    #[arg(long, conflicts_with_all = ["scenario", "join", "interfaces", "uplink", "from"])]
     pub(crate) selftest: bool,
 
     /// The shorter self-test, of less than a minute

@@ -6,9 +6,10 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use bentpipe_emulator::Stop;
-use bentpipe_emulator::machine::{Tool, prepare, require_root};
+use bentpipe_emulator::machine::{Standing, Tool, prepare, require_root};
 use bentpipe_emulator::selftest::{self, Selection};
 use bentpipe_emulator::topology::{LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
+use bentpipe_emulator::uplink::Uplink;
 use bentpipe_emulator::{
     Emulator, EmulatorConfig, EmulatorStats, Live, Outputs, keep_memory, status,
 };
@@ -31,7 +32,7 @@ pub(crate) fn run(options: &Emulate) -> Result<(), Failure> {
         });
     }
     if let (Some(probes), Some(page)) = (&options.from, &options.outputs.plot) {
-        return Ok(plot::draw(probes, page)?);
+        return Ok(plot::draw(probes, page, None)?);
     }
     // clap has seen to it that there is one.
     let name = options.scenario.as_deref().unwrap_or_default();
@@ -51,7 +52,7 @@ pub(crate) fn run(options: &Emulate) -> Result<(), Failure> {
     if let Some(page) = &options.outputs.plot
         && let Some(probes) = &drawing.probes
     {
-        plot::draw(probes, page)?;
+        plot::draw(probes, page, Some(&stats))?;
     }
     info!("{}", stats.verdict);
     super::print(&stats.to_json().to_string())
@@ -80,26 +81,38 @@ fn emulate(options: &Emulate, config: EmulatorConfig) -> Result<EmulatorStats, F
         return in_topology(options, config);
     };
     let stop = start(options, &config)?;
-    ready(&name, &place, &namespaces)?;
+    ready(&name, &place, &namespaces, None)?;
     Ok(emulator.run(stop.as_fd())?)
 }
 
 fn in_topology(options: &Emulate, config: EmulatorConfig) -> Result<EmulatorStats, Failure> {
     // Before the first thread: see there.
-    let standing = prepare(&[Tool::Ip])?;
+    let standing = match options.uplink {
+        None => prepare(&[Tool::Ip])?,
+        // A user namespace has no power over this machine's interfaces.
+        Some(_) => {
+            require_root(&[Tool::Ip, Tool::Nft])?;
+            Standing::Root
+        }
+    };
     let stop = start(options, &config)?;
     let name = config.scenario.general.name.clone();
+    let network = config.scenario.network;
     let topology = Topology::build(&TopologyConfig {
         link: config,
         prefix: options.prefix.clone().unwrap_or_else(unique_prefix),
         hosts: corpus::HOSTS,
     })?;
+    let interface = options.uplink.as_deref();
+    let open = |interface| Uplink::open(interface, &topology, &network, |line| warn!("{line}"));
+    let uplink = interface.map(open).transpose()?;
     // Without a standard error there is nobody to tell.
     let _ = write!(io::stderr(), "{}", topology.doors(standing));
     let namespaces = topology.namespaces();
     let names: Vec<_> = namespaces.iter().map(|one| one.name().to_owned()).collect();
-    ready(&name, &names.join(", "), &names)?;
+    ready(&name, &names.join(", "), &names, interface)?;
     stop.forever();
+    drop(uplink);
     Ok(topology.finish()?)
 }
 
@@ -150,12 +163,21 @@ fn certify(selection: Selection) -> Result<(), Failure> {
 }
 
 /// Says so to who reads the log, and by a line of JSON to a program that reads the output.
-fn ready(scenario: &str, place: &str, namespaces: &[String]) -> Result<(), Failure> {
+fn ready(
+    scenario: &str,
+    place: &str,
+    namespaces: &[String],
+    uplink: Option<&str>,
+) -> Result<(), Failure> {
     info!("ready: {scenario}: {place}");
-    let line = serde_json::json!({
+    let mut line = serde_json::json!({
         "state": "ready",
         "scenario": scenario,
         "namespaces": namespaces,
     });
+    if let Some(interface) = uplink {
+        info!("hosts of the LAN reach this machine's network by {interface}");
+        line["uplink"] = interface.into();
+    }
     super::print(&line.to_string())
 }

@@ -19,7 +19,7 @@ fn directory() -> tempfile::TempDir {
 }
 
 /// A running emulator.
-struct Emulator {
+pub(crate) struct Emulator {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
     before_ready: String,
@@ -28,7 +28,12 @@ struct Emulator {
 impl Emulator {
     /// Starts it and waits for its line.
     fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(BENTPIPE)
+        Self::start_by(Command::new(BENTPIPE), arguments)
+    }
+
+    /// Starts it by a command of the program, and waits for its line.
+    pub(crate) fn start_by(mut program: Command, arguments: &[&str]) -> Self {
+        let mut child = program
             .arg("emulate")
             .args(arguments)
             .stdout(Stdio::piped())
@@ -48,12 +53,18 @@ impl Emulator {
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it is ours");
     }
 
+    /// Ends it as nothing can be caught.
+    pub(crate) fn kill(mut self) {
+        self.signal(Signal::KILL);
+        self.child.wait().expect("its end");
+    }
+
     /// Stops it: its report, and what it wrote to standard error.
-    fn stop(mut self) -> (Value, String) {
+    pub(crate) fn stop(mut self) -> (Value, String) {
         self.signal(Signal::TERM);
         let mut report = String::new();
         while self.output.read_line(&mut report).expect("a line") > 0 {}
@@ -65,7 +76,7 @@ impl Emulator {
 }
 
 /// The shortest round trip of a few pings in `namespace`, in milliseconds.
-fn ping(namespace: &str, to: &str) -> f64 {
+pub(crate) fn ping(namespace: &str, to: &str) -> f64 {
     let namespace = NetNs::open(namespace).expect("it exists");
     let text = namespace
         .run("ping", &["-c", "5", "-i", "0.2", "-W", "3", to])
@@ -160,6 +171,7 @@ fn check_page(page: &str, probes: &[Value]) {
     for outside in ["src=", "href=", "@import", "url(", "fetch("] {
         assert!(!page.contains(outside), "{outside}");
     }
+    assert!(page.contains("<h1>Emulated link: geo</h1>") && page.contains("VALID</b>:"));
     let data = page.split_once("type=\"application/json\">");
     let data = data.and_then(|(_, rest)| rest.split_once("</script>"));
     let data: Value = serde_json::from_str(data.expect("the data").0).expect("JSON");
@@ -171,7 +183,11 @@ fn check_page(page: &str, probes: &[Value]) {
     // No noise and no losses here: a panel without a curve is left out, but for drops.
     assert_eq!(
         titles[..3],
-        ["Rate", "Queue", "One-way delay"],
+        [
+            "Goodput (IP packets delivered) and capacity",
+            "Queue",
+            "One-way delay"
+        ],
         "{titles:?}"
     );
     let delays = panels[2]["curves"][0]["y"].as_array().expect("a list");

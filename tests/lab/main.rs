@@ -13,6 +13,7 @@ mod emulate;
 mod experiments;
 mod measure;
 mod unprivileged;
+mod uplink;
 
 /// Program under test, which cargo builds before this binary.
 pub(crate) const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");

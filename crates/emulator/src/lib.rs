@@ -24,6 +24,7 @@ pub mod scenario;
 pub mod selftest;
 mod stop;
 pub mod topology;
+pub mod uplink;
 pub mod usage;
 
 pub use awake::Awake;

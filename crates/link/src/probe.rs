@@ -32,6 +32,8 @@ pub struct ChannelProbe {
     pub cn: Option<Decibel>,
     /// The MODCOD or waveform in use.
     pub modcod: Option<u8>,
+    /// Modulation and code rate of that.
+    pub modcod_name: Option<String>,
     /// Rate that the terminal would get alone: IP-layer bit/s for constant rates, bits of frame payload for standards.
     pub capacity: BitRate,
     /// Of what leaves now.

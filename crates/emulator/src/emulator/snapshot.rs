@@ -131,6 +131,10 @@ pub(super) fn direction(channel: &ChannelProbe, rate: Option<f64>) -> Value {
     let figures = [
         ("cn_db", channel.cn.map(|cn| cn.as_f64().into())),
         ("modcod", channel.modcod.map(Value::from)),
+        (
+            "modcod_name",
+            channel.modcod_name.as_deref().map(Value::from),
+        ),
         ("capacity_bps", Some(channel.capacity.as_u64().into())),
         ("rate_bps", rate.map(|rate| rate.round().into())),
         (

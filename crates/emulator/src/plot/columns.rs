@@ -47,7 +47,27 @@ struct Panel {
     title: &'static str,
     unit: &'static str,
     curves: Vec<Curve>,
+    /// Words below the figure: what its numbers stand for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
 }
+
+/// What one direction of a terminal did from the first line to the last.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Total<'a> {
+    /// Name of the terminal.
+    pub(super) terminal: &'a str,
+    /// `forward` or `return`.
+    pub(super) direction: &'static str,
+    /// Bits per second of IP packets that were delivered, in the mean.
+    pub(super) goodput: f64,
+    /// Packets delivered.
+    pub(super) delivered: u64,
+    /// Packets dropped, for whatever reason.
+    pub(super) dropped: u64,
+}
+
+const DIRECTIONS: [&str; 2] = ["forward", "return"];
 
 #[derive(Debug, Serialize)]
 struct Curve {
@@ -145,21 +165,74 @@ impl Columns {
         self.terminals.is_empty()
     }
 
+    /// Both directions of each terminal.
+    pub(super) fn totals(&self) -> impl Iterator<Item = Total<'_>> {
+        self.terminals.iter().flat_map(Terminal::totals)
+    }
+
     pub(super) fn curves(&self) -> Vec<Curves<'_>> {
         self.terminals.iter().map(Terminal::curves).collect()
     }
 }
 
 impl Terminal {
+    fn totals(&self) -> impl Iterator<Item = Total<'_>> {
+        let last = self.lines.last();
+        let lines = last
+            .into_iter()
+            .flat_map(|line| line.ways.iter().map(|way| (line.t, way)));
+        DIRECTIONS
+            .into_iter()
+            .zip(lines)
+            .map(|(direction, (time, way))| {
+                let count = |key: &str| way.get(key).and_then(Value::as_u64).unwrap_or_default();
+                let causes = way.get("dropped").and_then(Value::as_object);
+                let dropped = causes
+                    .into_iter()
+                    .flat_map(Map::values)
+                    .filter_map(Value::as_u64);
+                Total {
+                    terminal: &self.name,
+                    direction,
+                    goodput: 8.0 * count("delivered_bytes") as f64 / time.max(f64::MIN_POSITIVE),
+                    delivered: count("delivered"),
+                    dropped: dropped.sum(),
+                }
+            })
+    }
+
+    /// Numbers of the MODCODs that were in use, with their names; none where lines have no names.
+    fn modcods(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        for (way, direction) in DIRECTIONS.into_iter().enumerate() {
+            let named = self.lines.iter().filter_map(|line| {
+                let way = &line.ways[way];
+                Some((
+                    way.get("modcod")?.as_u64()?,
+                    way.get("modcod_name")?.as_str()?,
+                ))
+            });
+            let named: BTreeMap<u64, &str> = named.take(MOST).collect();
+            let names: Vec<_> = named
+                .iter()
+                .map(|(id, name)| format!("{id} is {name}"))
+                .collect();
+            if !names.is_empty() {
+                parts.push(format!("{direction}: {}", names.join("; ")));
+            }
+        }
+        (!parts.is_empty()).then(|| parts.join(" · "))
+    }
+
     fn curves(&self) -> Curves<'_> {
         let stride = self.lines.len().div_ceil(MOST).max(1);
         let lines: Vec<_> = self.lines.iter().step_by(stride).collect();
         let panels = [
             panel(
-                "Rate",
+                "Goodput (IP packets delivered) and capacity",
                 "Mbit/s",
                 &lines,
-                [("", rate), (" capacity", capacity)],
+                [(" goodput", rate), (" capacity", capacity)],
             ),
             panel(
                 "Queue",
@@ -178,7 +251,8 @@ impl Terminal {
                 "",
                 &lines,
                 [("", |lines, way| gauge(lines, way, "modcod", 1.0))],
-            ),
+            )
+            .with_note(self.modcods()),
             panel(
                 "One-way delay",
                 "ms",
@@ -211,6 +285,12 @@ impl Terminal {
     }
 }
 
+impl Panel {
+    fn with_note(self, note: Option<String>) -> Self {
+        Self { note, ..self }
+    }
+}
+
 type Figure = fn(&[&Line], usize) -> Vec<Option<f64>>;
 
 /// The curves of both directions that have any points.
@@ -221,7 +301,7 @@ fn panel<const N: usize>(
     figures: [(&str, Figure); N],
 ) -> Panel {
     let mut curves = Vec::new();
-    for (way, direction) in ["forward", "return"].into_iter().enumerate() {
+    for (way, direction) in DIRECTIONS.into_iter().enumerate() {
         for (suffix, figure) in figures {
             let y = figure(lines, way);
             if y.iter().any(Option::is_some) {
@@ -233,6 +313,7 @@ fn panel<const N: usize>(
         title,
         unit,
         curves,
+        note: None,
     }
 }
 
@@ -274,7 +355,7 @@ fn growth(lines: &[&Line], counter: impl Fn(&Line) -> Option<f64>) -> Vec<Option
 /// Packets lost per point, by cause; causes that never happened are left out.
 fn drops(lines: &[&Line]) -> Panel {
     let mut curves = Vec::new();
-    for (way, direction) in ["forward", "return"].into_iter().enumerate() {
+    for (way, direction) in DIRECTIONS.into_iter().enumerate() {
         let causes = lines
             .last()
             .and_then(|line| line.ways[way].get("dropped")?.as_object());
@@ -293,5 +374,6 @@ fn drops(lines: &[&Line]) -> Panel {
         title: "Drops",
         unit: "packets",
         curves,
+        note: None,
     }
 }

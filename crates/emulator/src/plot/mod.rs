@@ -1,13 +1,15 @@
-//! A run's probes as one HTML page: rate, queue, C/N and MODCOD, delay and drops over time.
+//! A run's probes as one HTML page: verdict and totals, then goodput, queue, C/N and MODCOD, delay and drops over time.
 //!
 //! The page needs nothing but itself (crate `plot`). Curves are made here, so that the page's script only draws.
 //!
 //! ```text
 //!  probes (JSON lines) ──columns──► curves ──► page, page.js ──► FILE.html
+//!                          └──────► totals ──► body ──┘
 //! ```
 
 mod columns;
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -15,8 +17,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
-use bentpipe_plot::Page;
+use bentpipe_plot::{Page, escape};
 use columns::Columns;
+
+use crate::emulator::{EmulatorStats, Verdict};
 
 /// No line of probes is nearly as long, with however many queues.
 const LONGEST_LINE: u64 = 1 << 20;
@@ -43,11 +47,11 @@ impl Scratch {
     }
 }
 
-/// Draws `probes` into the page `page`.
+/// Draws `probes` into the page `page`, with the title and the verdict of the run's report, if there is one.
 ///
 /// # Errors
 /// The probes cannot be read or are none, or the page cannot be written.
-pub fn draw(probes: &Path, page: &Path) -> Result<()> {
+pub fn draw(probes: &Path, page: &Path, report: Option<&EmulatorStats>) -> Result<()> {
     let name = probes.display();
     let file = fs::File::open(probes).with_context(|| format!("cannot read {name}"))?;
     let mut columns = Columns::default();
@@ -63,18 +67,52 @@ pub fn draw(probes: &Path, page: &Path) -> Result<()> {
             .with_context(|| format!("{name}:{number}: not a line of probes"))?;
     }
     ensure!(!columns.is_empty(), "{name} holds no probes");
-    let text = html(&columns)?;
+    let text = html(&columns, report, &name.to_string())?;
     fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))
 }
 
-fn html(columns: &Columns) -> Result<String> {
+/// The page of a run; `file` is the place of its probes.
+fn html(columns: &Columns, report: Option<&EmulatorStats>, file: &str) -> Result<String> {
+    let run = report.map_or(file, |report| &report.scenario);
     let page = Page {
-        title: "bentpipe: a run of the emulated link",
+        title: &escape(&format!("bentpipe: {run}")),
         style: include_str!("page.css"),
-        body: include_str!("body.html"),
+        body: &body(columns, report, run),
         script: include_str!("page.js"),
     };
     page.with(&columns.curves())
+}
+
+/// Title, verdict and totals, and the place of the figures.
+fn body(columns: &Columns, report: Option<&EmulatorStats>, run: &str) -> String {
+    let mut text = format!("<h1>Emulated link: {}</h1>\n", escape(run));
+    text.push_str(&match report.map(|report| &report.verdict) {
+        None => "<p>Drawn from probes, which hold no verdict on the run.</p>\n".into(),
+        Some(Verdict::Valid) => {
+            "<p><b class=\"valid\">VALID</b>: nothing but the model has delayed or dropped packets.</p>\n".into()
+        }
+        Some(Verdict::Invalid(reasons)) => format!(
+            "<p><b class=\"invalid\">INVALID</b>: {}.</p>\n",
+            escape(&reasons.join("; "))
+        ),
+    });
+    text.push_str(
+        "<table><tr><th>terminal</th><th>direction</th><th>goodput, Mbit/s</th><th>packets delivered</th><th>dropped</th></tr>\n",
+    );
+    for total in columns.totals() {
+        // Writing into a String cannot fail.
+        let _ = writeln!(
+            text,
+            "<tr><td>{}</td><td>{}</td><td>{:.3}</td><td>{}</td><td>{}</td></tr>",
+            escape(total.terminal),
+            total.direction,
+            total.goodput / 1e6,
+            total.delivered,
+            total.dropped
+        );
+    }
+    text + "</table>\n<p>Goodput: IP packets that came out of the link, over the whole time. In the figures: drag to zoom in all \
+            panels, double-click to zoom out, click a name to hide its curve.</p>\n<div id=\"plots\"></div>\n"
 }
 
 #[cfg(test)]
@@ -89,7 +127,7 @@ mod tests {
         let probes = directory.path().join("p.jsonl");
         let line = |t: f64, bytes: u64| {
             let way = format!(
-                r#"{{"cn_db":13.5,"modcod":21,"capacity_bps":1000000,"one_way_delay_ms":250.0,"queue_bytes":3000,
+                r#"{{"cn_db":13.5,"modcod":21,"modcod_name":"16APSK 5/6","capacity_bps":1000000,"one_way_delay_ms":250.0,"queue_bytes":3000,
                 "queues":[],"delivered_bytes":{bytes},"dropped":{{"queue_full":{bytes},"codel":0}}}}"#
             )
             .replace('\n', "");
@@ -101,7 +139,7 @@ mod tests {
         )
         .unwrap();
         let page = directory.path().join("p.html");
-        draw(&probes, &page).unwrap();
+        draw(&probes, &page, None).unwrap();
         let text = fs::read_to_string(&page).unwrap();
         assert!(
             text.contains("\"t\":[0.1,0.2]") && text.contains("[0.08,0.08]"),
@@ -124,7 +162,24 @@ mod tests {
         let titles: Vec<_> = panels.iter().map(|panel| &panel["title"]).collect();
         assert_eq!(
             titles,
-            ["Rate", "Queue", "C/N", "MODCOD", "One-way delay", "Drops"]
+            [
+                "Goodput (IP packets delivered) and capacity",
+                "Queue",
+                "C/N",
+                "MODCOD",
+                "One-way delay",
+                "Drops"
+            ]
+        );
+        assert_eq!(
+            panels[3]["note"],
+            "forward: 21 is 16APSK 5/6 · return: 21 is 16APSK 5/6"
+        );
+        // 2000 B in 0.2 s, and as many drops.
+        let total = "<td>&lt;/script&gt;</td><td>return</td><td>0.080</td><td>0</td><td>2000</td>";
+        assert!(
+            text.contains(total) && text.contains("hold no verdict"),
+            "{total}"
         );
         let curves = panels
             .iter()
@@ -144,12 +199,12 @@ mod tests {
         fs::write(&probes, "{\"t_s\": 1}\n").unwrap();
         let error = format!(
             "{:#}",
-            draw(&probes, &directory.path().join("x.html")).unwrap_err()
+            draw(&probes, &directory.path().join("x.html"), None).unwrap_err()
         );
         assert!(error.contains("p.jsonl:1: not a line of probes"), "{error}");
         let told = |content: &str| {
             fs::write(&probes, content).unwrap();
-            let error = draw(&probes, &directory.path().join("x.html")).unwrap_err();
+            let error = draw(&probes, &directory.path().join("x.html"), None).unwrap_err();
             format!("{error:#}")
         };
         assert!(told("").contains("p.jsonl holds no probes"));

@@ -25,6 +25,8 @@
         stroke: colours[index % colours.length],
         width: 1.2,
         points: { show: false },
+        // Nothing where the cursor is on no point: "--" would read like a value.
+        value: (_, y) => (y == null ? "" : String(Math.round(1000 * y) / 1000)),
       }));
       const unit = panel.unit ? ` (${panel.unit})` : "";
       const options = {
@@ -33,7 +35,7 @@
         height: 220,
         scales: { x: { time: false } },
         cursor: { sync: { key: group.key } },
-        series: [{ label: "s", value: (_, t) => (t == null ? "" : t.toFixed(2)) }, ...series],
+        series: [{ label: "time (s)", value: (_, t) => (t == null ? "" : t.toFixed(2)) }, ...series],
         axes: [{}, { size: 70 }],
         hooks: { setScale: [(plot, key) => key === "x" && zoom(plot)] },
       };
@@ -42,6 +44,11 @@
       const plot = new uPlot(options, [terminal.t, ...panel.curves.map((curve) => curve.y)], holder);
       group.sub(plot);
       plots.push(plot);
+      if (panel.note) {
+        const note = document.createElement("p");
+        note.textContent = panel.note;
+        root.appendChild(note);
+      }
     }
   }
   addEventListener("resize", () => {

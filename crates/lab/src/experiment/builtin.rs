@@ -4,6 +4,16 @@ use std::path::Path;
 
 use bentpipe_config::Source;
 
+use super::{Claims, Extent, file};
+
+/// Tables of an experiment's file that say what others have found, and change nothing that is run.
+const FINDINGS: [&str; 4] = [
+    "published",
+    "published_ratio",
+    "published_order",
+    "explanation",
+];
+
 /// Name and text of each file.
 macro_rules! experiments {
     ($($name:literal)*) => {
@@ -30,6 +40,24 @@ pub(super) fn source(name: &Path) -> Option<Source> {
     Some(Source::new(Path::new(name), *text))
 }
 
+/// Findings of others in the program's own file of that name, if `text`, a file's, differs from it in these alone.
+pub(super) fn claims(name: &str, text: &str) -> Option<Claims> {
+    let source = source(Path::new(name))?;
+    if measured(text)? != measured(source.text())? {
+        return None;
+    }
+    Some(file::read(&source, Extent::Full, &[]).ok()?.claims)
+}
+
+/// Part of an experiment's file that decides what is measured.
+fn measured(text: &str) -> Option<toml::Table> {
+    let mut file: toml::Table = text.parse().ok()?;
+    file.retain(|table, _| !FINDINGS.contains(&table));
+    let general = file.get_mut("experiment")?.as_table_mut()?;
+    general.remove("not_built");
+    Some(file)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -46,5 +74,18 @@ mod tests {
             .collect();
         files.sort();
         assert_eq!(names().collect::<Vec<_>>(), files);
+    }
+
+    #[test]
+    fn findings_are_the_programs_own_where_a_file_differs_in_these_alone() {
+        let own = source(Path::new("skycasters")).unwrap();
+        let (runs, findings) = own.text().split_once("[[published").unwrap();
+        let known = claims("skycasters", runs).unwrap();
+        assert_eq!(known, claims("skycasters", own.text()).unwrap());
+        assert!(!known.explanations.is_empty() && !findings.is_empty());
+        let other = runs.replace("repeats = 5", "repeats = 6");
+        assert_eq!(claims("skycasters", &other), None);
+        assert_eq!(claims("cnes", runs), None);
+        assert_eq!(claims("nobody", runs), None);
     }
 }

@@ -25,6 +25,20 @@ pub struct Claims {
     pub explanations: Vec<Explanation>,
 }
 
+impl Claims {
+    /// Reason why figures of any of `contenders` over this link at this task differ from published ones: the first that fits.
+    #[must_use]
+    pub fn explanation(
+        &self,
+        contenders: &[&str],
+        scenario: &str,
+        task: &str,
+    ) -> Option<&Explanation> {
+        let mut known = self.explanations.iter();
+        known.find(|one| one.is_about(contenders, scenario, task))
+    }
+}
+
 /// Reason why figures here differ from published ones, in one sentence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
@@ -179,11 +193,7 @@ impl PublishedValue {
 impl fmt::Display for PublishedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // As it is printed: some have more digits than two.
-            Self::Seconds(seconds) => match format!("{seconds}") {
-                text if text.len() > format!("{seconds:.2}").len() => write!(f, "{text} s"),
-                _ => write!(f, "{seconds:.2} s"),
-            },
+            Self::Seconds(seconds) => write!(f, "{} s", as_printed(*seconds)),
             Self::BitsPerS(rate) if *rate >= 1e6 => write!(f, "{:.2} Mbit/s", rate / 1e6),
             Self::BitsPerS(rate) if *rate >= 1e3 => write!(f, "{:.2} kbit/s", rate / 1e3),
             Self::BitsPerS(rate) => write!(f, "{rate:.2} bit/s"),
@@ -244,6 +254,20 @@ pub struct PublishedRatio {
     pub statistic: Statistic,
     /// Source of the ratio.
     pub source: String,
+}
+
+impl PublishedRatio {
+    /// The ratio as it is printed, with two decimals at least.
+    #[must_use]
+    pub fn text(&self) -> String {
+        as_printed(self.ratio)
+    }
+}
+
+/// A number with two decimals, or as many as it was written with.
+fn as_printed(number: f64) -> String {
+    let (two, all) = (format!("{number:.2}"), number.to_string());
+    if all.len() > two.len() { all } else { two }
 }
 
 /// Order of contenders by their times, as somebody has published it.

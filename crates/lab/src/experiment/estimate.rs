@@ -127,36 +127,3 @@ impl Pace {
         first + own
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::path::Path;
-
-    use super::*;
-    use crate::experiment::{Extent, Filter};
-
-    /// Time that `make seeds` may take, in minutes.
-    const BUDGET: u64 = 60;
-
-    #[test]
-    fn the_seeds_take_an_hour_at_most() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let makefile = fs::read_to_string(root.join("Makefile")).unwrap();
-        let mut lines = makefile.lines();
-        let names = lines
-            .find_map(|line| line.strip_prefix("SEEDS := "))
-            .unwrap();
-        let mut all = Duration::ZERO;
-        for name in names.split_whitespace() {
-            let path = root.join("scenarios").join(format!("{name}.toml"));
-            let quick = Experiment::load(&path, Extent::Quick, &[]).unwrap();
-            let time = quick.estimate(&quick.plan(&Filter::default()));
-            eprintln!("{name}: {:.1} min", time.as_secs_f64() / 60.0);
-            assert!(!time.is_zero(), "{name}");
-            all += time;
-        }
-        let minutes = all.as_secs().div_ceil(60);
-        assert!(minutes <= BUDGET, "{minutes} min, more than {BUDGET}");
-    }
-}

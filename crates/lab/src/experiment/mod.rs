@@ -21,6 +21,8 @@ mod filter;
 mod hostile;
 mod plan;
 mod published;
+#[cfg(test)]
+mod seeds;
 mod task;
 mod titles;
 mod variant;
@@ -194,6 +196,13 @@ impl Experiment {
     /// Names of the experiments that are part of the program, in their order.
     pub fn names() -> impl Iterator<Item = &'static str> {
         builtin::names()
+    }
+
+    /// Findings of others, as the program's own experiment of that name has them, if `text`, an experiment's file, differs from it in
+    /// findings alone.
+    #[must_use]
+    pub fn known_claims(name: &str, text: &str) -> Option<Claims> {
+        builtin::claims(name, text)
     }
 
     /// As [`Self::load`], from a text that was read already.

@@ -21,12 +21,12 @@ fn of_ratio(one: &PublishedRatio, outline: &Outline, summary: &Summary) -> Optio
     let ratio = summary.ratio(one)?;
     let titles = &outline.titles;
     Some(format!(
-        "{} takes {} times as long as {} ({}); published {:.2}.",
+        "{} takes {} times as long as {} ({}); published {}.",
         one.contender,
         ratio.ratio(2),
         one.to,
         titles.place(&one.scenario, &one.task),
-        one.ratio
+        one.text()
     ))
 }
 

@@ -2,12 +2,22 @@
 
 use std::fmt::Write as _;
 
-use super::overview::by_work;
+use super::findings::Verdict;
+use super::overview::{by_work, count};
 use super::{Results, answer};
 
-/// The text: a table for each work, then a line for each experiment.
+/// The text: how many findings have which verdict, a table for each work, then a line for each experiment.
 pub(super) fn text(parts: &[Results]) -> String {
-    let mut text = String::from("# Published findings\n");
+    let findings = || parts.iter().flat_map(|part| &part.findings);
+    let verdicts = Verdict::ALL.map(|verdict| {
+        let number = count(findings(), verdict);
+        format!("{number} {}", verdict.text())
+    });
+    let mut text = format!(
+        "# Published findings\n\nOf {}: {}.\n",
+        findings().count(),
+        verdicts.join(", ")
+    );
     for (work, findings) in by_work(parts) {
         // Writing into a String cannot fail, here and below.
         let _ = write!(
@@ -16,8 +26,13 @@ pub(super) fn text(parts: &[Results]) -> String {
             cell(work)
         );
         for (_, finding) in findings {
+            let (_, within) = finding.work();
+            let claim = match within.is_empty() {
+                true => finding.claim.clone(),
+                false => format!("{} ({within})", finding.claim),
+            };
             let texts = [
-                &*finding.claim,
+                &*claim,
                 &finding.published,
                 &finding.here,
                 finding.verdict.text(),
@@ -68,8 +83,9 @@ mod tests {
         }];
         let text = text(&[Results::new(manifest, Default::default())]);
         for line in [
+            "Of 1: 0 reproduced, 0 in order only, 0 not reproduced, 1 not run.",
             "## S & co",
-            "| order: geo, get | a \\< b (mean) | a not run; b not run | not run |  |",
+            "| order: geo, get (table 1) | a \\< b (mean) | a not run; b not run | not run |  |",
             "- **Who \\| is \\*first\\*?** (e, full): No run was valid: there is no answer yet.",
         ] {
             assert!(text.lines().any(|known| known == line), "{line}: {text}");

@@ -23,6 +23,7 @@ mod overview;
 mod section;
 mod svg;
 mod table;
+mod timelines;
 mod twins;
 
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use crate::experiment::RunKey;
+use crate::experiment::{Experiment, RunKey};
 use crate::results::{Manifest, Record, Summary, read};
 use bentpipe_plot::Page;
 use colours::Look;
@@ -67,13 +68,17 @@ impl Results {
 pub struct ResultsReport(Vec<Results>);
 
 impl ResultsReport {
-    /// Reads the results in these directories.
+    /// Reads the results in these directories. What others have found is taken from the program's own experiment, where results
+    /// are of the same runs: findings and reasons may be known better by now.
     ///
     /// # Errors
     /// One of them holds no results.
     pub fn read(directories: &[PathBuf]) -> Result<Self> {
         let read = directories.iter().map(|directory| {
-            let (manifest, records) = read(directory)?;
+            let (mut manifest, records) = read(directory)?;
+            if let Some(claims) = Experiment::known_claims(&manifest.experiment, &manifest.text) {
+                manifest.outline.claims = claims;
+            }
             Ok(Results {
                 kept: kept::files(directory)?,
                 ..Results::new(manifest, records)

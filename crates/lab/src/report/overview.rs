@@ -98,7 +98,7 @@ pub(super) fn findings(parts: &[Results]) -> String {
         )
     });
     let mut text = format!(
-        "<section class=\"claims\"><h2>Published findings</h2>\n<p>{} findings of {} works: {}.</p>\n",
+        "<section class=\"claims\"><h2>Published findings, and what was found here</h2>\n<p>{} findings of {} works: {}.</p>\n",
         all.len(),
         works.len(),
         score.join(", ")
@@ -107,13 +107,16 @@ pub(super) fn findings(parts: &[Results]) -> String {
         text.push_str(&one_work(work, own));
     }
     text.push_str(
-        "<p class=\"note\">Reproduced: within 15 % of what was published, or in the published order. In order only: \
-         contenders stand as published, but further apart or closer. Choose a work for its findings.</p></section>\n",
+        "<p class=\"note\">Open a line for its findings, each with the reason where it differs. Reproduced: within 15 % of what was published, or in the published order. In \
+         order only: whoever is slower there is slower here, but by more or by less. Not reproduced: somebody else is slower. Not run: these \
+         runs have nothing to compare, mostly because the quick size leaves it out or a program was not given. “X compared with Y: 1.25 ×” \
+         means that X takes 1.25 times as long; “X &lt; Y” that X takes less time, “X ~ Y” that they are not told apart.</p></section>\n",
     );
     text
 }
 
-fn count<'a>(findings: impl Iterator<Item = &'a Finding>, verdict: Verdict) -> usize {
+/// Number of findings with this verdict.
+pub(super) fn count<'a>(findings: impl Iterator<Item = &'a Finding>, verdict: Verdict) -> usize {
     findings.filter(|one| one.verdict == verdict).count()
 }
 

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::figures::{Drawn, all, first};
-use super::{Results, answer, findings, kept, table, twins};
+use super::findings::Finding;
+use super::{Results, answer, findings, kept, table, timelines, twins};
 use crate::contender::{Contender, Road};
 use crate::results::{Manifest, Outline, Row};
 use bentpipe_plot::escape;
@@ -27,6 +28,7 @@ pub(super) fn section(place: usize, part: &Results, page: &Path, drawn: &mut Dra
         text.push_str(&drawn.show(figures.remove(place)));
     }
     text.push_str(&table::table(&summary.rows, &outline.titles));
+    text.push_str(&reasons(&part.findings));
     text.push_str(&twins::sentence(manifest, summary));
     for caveat in manifest.caveats() {
         // Writing into a String cannot fail, here and below.
@@ -38,6 +40,10 @@ pub(super) fn section(place: usize, part: &Results, page: &Path, drawn: &mut Dra
         (
             "Spread, and what else was measured",
             table::more(&summary.rows, &outline.titles),
+        ),
+        (
+            "Rate and round trip of each run over time",
+            timelines::rows(part.records.values(), &outline.titles),
         ),
         ("Who ends TCP, and where it is encrypted", roads(outline)),
         ("Failed runs", findings::failure_table(outline, summary)),
@@ -56,6 +62,26 @@ pub(super) fn section(place: usize, part: &Results, page: &Path, drawn: &mut Dra
         }
     }
     text + "</section>\n"
+}
+
+/// Why figures differ from published ones, each reason once; empty if none does.
+fn reasons(findings: &[Finding]) -> String {
+    let mut known: Vec<&str> = Vec::new();
+    for reason in findings.iter().filter_map(|one| one.because.as_deref()) {
+        if !known.contains(&reason) {
+            known.push(reason);
+        }
+    }
+    let lines = known
+        .iter()
+        .map(|reason| format!("<li>{}</li>", escape(reason)));
+    let lines: String = lines.collect();
+    match lines.is_empty() {
+        true => lines,
+        false => format!(
+            "<p class=\"note why\">Why figures differ from published ones:</p>\n<ul class=\"why\">{lines}</ul>\n"
+        ),
+    }
 }
 
 /// Drawing of each contender's road from host to origin.
@@ -134,5 +160,30 @@ fn made_with(part: &Manifest, lines: &mut Vec<String>) {
     }
     for (link, checks) in &part.link_checks {
         lines.extend(checks.iter().map(|check| format!("{link}: {check}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings::Verdict;
+    use super::*;
+
+    #[test]
+    fn a_reason_stands_once_however_many_findings_have_it() {
+        let finding = |because: Option<&str>| Finding {
+            claim: "c".into(),
+            source: "s".into(),
+            published: "1".into(),
+            here: "2".into(),
+            verdict: Verdict::OrderOnly,
+            because: because.map(str::to_owned),
+        };
+        let text = reasons(&[Some("It is <so>."), None, Some("It is <so>.")].map(finding));
+        assert_eq!(
+            text.matches("<li>It is &lt;so&gt;.</li>").count(),
+            1,
+            "{text}"
+        );
+        assert_eq!(reasons(&[finding(None)]), "");
     }
 }

@@ -1,4 +1,7 @@
-//! Figures as SVG, for papers and for pages elsewhere: bars, lines and distributions, in the colours of the page on light ground.
+//! Figures as SVG, for papers and for pages elsewhere: bars, lines, distributions and heat maps, in the colours of the page on
+//! light ground.
+
+mod heat;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -44,6 +47,7 @@ pub(super) fn text(data: &Value, looks: &BTreeMap<String, Look>) -> Result<Strin
     let curves = data["curves"].as_array().map_or(&[][..], Vec::as_slice);
     let height = match data["kind"].as_str() {
         Some("bars") => 76 + ROW as u32 * curves.len() as u32,
+        Some("heat") => heat::height(data),
         _ => HEIGHT,
     };
     let mut text = String::new();
@@ -51,6 +55,7 @@ pub(super) fn text(data: &Value, looks: &BTreeMap<String, Look>) -> Result<Strin
     let drawn = area.fill(&WHITE).map_err(Into::into);
     let drawn = drawn.and_then(|()| match data["kind"].as_str() {
         Some("bars") => bars(&area, data, curves, looks),
+        Some("heat") => heat::draw(&area, data),
         _ => lines(&area, data, curves, looks),
     });
     // The text is borrowed until the area is gone.

@@ -24,6 +24,7 @@ mod merge;
 mod sample;
 mod store;
 mod summary;
+mod timeline;
 
 use bentpipe_units::Seed;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,7 @@ pub use merge::merge;
 pub use sample::{Figures, Spread, shares};
 pub use store::{KEPT, Store, read};
 pub use summary::{Row, Summary};
+pub use timeline::{Timeline, TimelineRecorder};
 
 /// Record of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,7 +84,7 @@ pub struct Record {
     /// Repairs without a round trip, and their cost, where bentpipe carried the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repairs: Option<Repairs>,
-    /// The emulator's own account.
+    /// The emulator's own account, with the [`Timeline`] of the run.
     pub link: Option<serde_json::Value>,
 }
 
@@ -267,6 +269,12 @@ impl Record {
             bytes as f64 * 8.0 / transaction.ended_s
         });
         so_far.collect()
+    }
+
+    /// Rates and round trip of the link over time, where they were recorded.
+    #[must_use]
+    pub fn timeline(&self) -> Option<Timeline> {
+        Timeline::of(self.link.as_ref()?)
     }
 
     /// Figures of the record, whether they count or not.

@@ -1,4 +1,4 @@
-//! What the link could do at its best during a run: from its own probes, so for links that change too.
+//! What the link could do at its best during a run, and how it went: from its own probes, so for links that change too.
 
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -8,10 +8,11 @@ use bentpipe_link::Counters;
 use bentpipe_units::BitRate;
 
 use crate::experiment::Direction;
+use crate::results::{Timeline, TimelineRecorder};
 use crate::workload::LinkLimit;
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::topology::Behind;
-use bentpipe_emulator::{EmulatorStats, Live};
+use bentpipe_emulator::{EmulatorStats, Live, Snapshot};
 
 /// At least as often as the emulator shows something new.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -24,11 +25,20 @@ pub(super) struct Best {
     rates: [BitRate; 2],
 }
 
+/// Best of a run, and its course.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// The best that was seen; none if the run was too short for that.
+    pub(super) best: Option<Best>,
+    /// Rates and round trip over time, likewise.
+    pub(super) timeline: Option<Timeline>,
+}
+
 /// A thread that looks.
 #[derive(Debug)]
 pub(super) struct Watch {
     stop: Stop,
-    thread: Option<JoinHandle<Option<Best>>>,
+    thread: Option<JoinHandle<Seen>>,
 }
 
 impl Watch {
@@ -38,12 +48,16 @@ impl Watch {
         let thread = thread::Builder::new().name("bounds".into());
         let thread = thread
             .spawn(move || {
-                let mut best = None;
+                let (mut best, mut timeline) = (None, TimelineRecorder::default());
                 loop {
                     let stopped = watched.wait(PERIOD);
-                    best = better(best, &live);
+                    if let Some(latest) = live.latest() {
+                        best = better(best, &latest);
+                        timeline.take(&latest);
+                    }
                     if stopped {
-                        return best;
+                        let timeline = timeline.finish();
+                        return Seen { best, timeline };
                     }
                 }
             })
@@ -54,10 +68,13 @@ impl Watch {
         })
     }
 
-    /// Bounds that were seen; none if the run was too short for that.
-    pub(super) fn finish(mut self) -> Option<Best> {
+    /// What was seen.
+    pub(super) fn finish(mut self) -> Seen {
         self.stop.stop();
-        self.thread.take()?.join().ok()?
+        let thread = self.thread.take();
+        thread
+            .and_then(|thread| thread.join().ok())
+            .unwrap_or_default()
     }
 }
 
@@ -67,12 +84,8 @@ impl Drop for Watch {
     }
 }
 
-fn better(best: Option<Best>, live: &Live) -> Option<Best> {
-    let latest = live.latest();
-    let Some(terminal) = latest
-        .as_ref()
-        .and_then(|latest| latest.probe.terminals.first())
-    else {
+fn better(best: Option<Best>, latest: &Snapshot) -> Option<Best> {
+    let Some(terminal) = latest.probe.terminals.first() else {
         return best;
     };
     let (forward, back) = (&terminal.forward_link, &terminal.return_link);

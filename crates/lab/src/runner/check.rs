@@ -46,7 +46,7 @@ pub(super) fn check(kit: &Kit, named: &NamedScenario, stop: &Stop) -> Result<Lin
         }
     });
     let times = exchange(&near, stop);
-    let best = watch.finish();
+    let best = watch.finish().best;
     drop(near);
     // A panic has been printed by its own thread.
     let _ = echo.join();

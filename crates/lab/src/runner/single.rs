@@ -198,8 +198,8 @@ fn carry_out(
         captures.into_iter().map(Capture::stop).collect()
     };
     let (crossed, on_lans) = (stop_all(on_link)?, stop_all(on_lans)?);
-    let best = watch.finish();
-    let best = best.map(|best| best.behind(&named.behind));
+    let seen = watch.finish();
+    let best = seen.best.map(|best| best.behind(&named.behind));
     drop(at_work);
     kept.map_or(Ok(()), |place| place.take(topology.directory()))?;
     drop(web);
@@ -256,7 +256,11 @@ fn carry_out(
         let unasked = prepared.unasked(&hosts, &resolver.asked());
         record.doubts.extend(unasked);
     }
-    record.link = Some(stats.to_json());
+    let mut link = stats.to_json();
+    if let Some(timeline) = seen.timeline {
+        timeline.put_into(&mut link)?;
+    }
+    record.link = Some(link);
     Ok(())
 }
 

@@ -51,6 +51,12 @@ impl Bursts {
         (waveform.map(|waveform| waveform.id), rate)
     }
 
+    /// Name of the waveform that the terminal was granted last.
+    pub(super) fn waveform_name(&self, terminal: usize) -> Option<String> {
+        let (waveform, _) = self.access.latest(terminal);
+        waveform.map(|waveform| waveform.name())
+    }
+
     /// A packet came that takes so many bytes of bursts; it is the first that waits since `at`.
     pub(super) fn arrived(&mut self, terminal: usize, bytes: u64, at: Option<Duration>) {
         self.access.arrived(terminal, bytes);

@@ -94,6 +94,15 @@ impl Carrier {
         }
     }
 
+    /// Modulation and code rate of that MODCOD or waveform.
+    pub(crate) fn modcod_name(&self, terminal: usize) -> Option<String> {
+        match self {
+            Self::Constant(_) | Self::Opportunities(_) => None,
+            Self::PlFrames(frames) => Some(frames.modcod(terminal).name().to_owned()),
+            Self::Bursts(bursts) => bursts.waveform_name(terminal),
+        }
+    }
+
     /// Rate that the terminal would get alone.
     pub(crate) fn capacity(&self, terminal: usize) -> BitRate {
         match self {

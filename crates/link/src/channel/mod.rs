@@ -340,6 +340,7 @@ impl<P> Channel<P> {
         ChannelProbe {
             cn: space.cn_total(now, terminal, self.way),
             modcod: self.carrier.modcod(terminal),
+            modcod_name: self.carrier.modcod_name(terminal),
             capacity: self.carrier.capacity(terminal),
             one_way_delay: space.one_way_delay(now, terminal, self.way).into(),
             queues: station.queues(now),

@@ -75,6 +75,38 @@ const TABLE: [Row; MODCODS as usize] = [
     row(5, 58_192, 16.05),
 ];
 
+/// Names in the order of [`TABLE`].
+const NAMES: [&str; MODCODS as usize] = [
+    "QPSK 1/4",
+    "QPSK 1/3",
+    "QPSK 2/5",
+    "QPSK 1/2",
+    "QPSK 3/5",
+    "QPSK 2/3",
+    "QPSK 3/4",
+    "QPSK 4/5",
+    "QPSK 5/6",
+    "QPSK 8/9",
+    "QPSK 9/10",
+    "8PSK 3/5",
+    "8PSK 2/3",
+    "8PSK 3/4",
+    "8PSK 5/6",
+    "8PSK 8/9",
+    "8PSK 9/10",
+    "16APSK 2/3",
+    "16APSK 3/4",
+    "16APSK 4/5",
+    "16APSK 5/6",
+    "16APSK 8/9",
+    "16APSK 9/10",
+    "32APSK 3/4",
+    "32APSK 4/5",
+    "32APSK 5/6",
+    "32APSK 8/9",
+    "32APSK 9/10",
+];
+
 impl Modcod {
     /// QPSK 1/4.
     pub(crate) const FIRST: Self = Self(1);
@@ -94,6 +126,11 @@ impl Modcod {
     /// Number of the MODCOD in EN 302 307-1 table 12.
     pub(crate) const fn id(self) -> u8 {
         self.0
+    }
+
+    /// Modulation and code rate, as EN 302 307-1 table 12 writes them.
+    pub(crate) const fn name(self) -> &'static str {
+        NAMES[(self.0 - 1) as usize]
     }
 
     const fn row(self) -> &'static Row {

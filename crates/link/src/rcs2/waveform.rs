@@ -93,6 +93,20 @@ const fn waveform(
 }
 
 impl Waveform {
+    /// Modulation, code rate and length of the burst.
+    pub(crate) fn name(&self) -> String {
+        let modulation = match self.modulation {
+            Qpsk => "QPSK",
+            Psk8 => "8PSK",
+            Qam16 => "16QAM",
+        };
+        let (numerator, denominator) = self.rate;
+        format!(
+            "{modulation} {numerator}/{denominator}, {} symbols",
+            self.symbols
+        )
+    }
+
     /// Strength of its code.
     pub(crate) const fn code(&self) -> Code {
         Code {

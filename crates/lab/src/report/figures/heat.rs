@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use serde_json::{Value, json};
+
 use crate::results::{Outline, Row, Summary};
 use bentpipe_plot::escape;
 
@@ -14,77 +16,92 @@ const COLOURS: [&str; 7] = [
 const DARK: usize = 4;
 const MOST: f64 = 10.0;
 
-/// A table per task that was done over several links by several contenders.
-pub(super) fn maps(outline: &Outline, summary: &Summary) -> String {
-    let mut text = String::new();
-    for task in &outline.tasks {
-        let rows: Vec<&Row> = summary
-            .rows
-            .iter()
-            .filter(|row| &row.task == task)
-            .collect();
+/// Data of a map per task that was done over several links by several contenders.
+pub(super) fn figures(outline: &Outline, summary: &Summary) -> Vec<Value> {
+    let map = |task: &String| {
+        let rows = summary.rows.iter().filter(|row| &row.task == task);
+        let rows: Vec<&Row> = rows.collect();
         let among = |names: &[String], name: fn(&Row) -> &String| -> Vec<String> {
             let met = |known: &&String| rows.iter().any(|row| name(row) == *known);
             names.iter().filter(met).cloned().collect()
         };
         let scenarios = among(&outline.scenarios, |row| &row.scenario);
         let contenders = among(&outline.contenders, |row| &row.contender);
-        if scenarios.len() > 1 && contenders.len() > 1 {
-            map(outline, task, [&contenders, &scenarios], &rows, &mut text);
-        }
-    }
-    text
+        let several = scenarios.len() > 1 && contenders.len() > 1;
+        several.then(|| data(outline, task, [&contenders, &scenarios], &rows))
+    };
+    outline.tasks.iter().filter_map(map).collect()
 }
 
-/// The table of one task, with the contenders as rows and the links as columns.
-fn map(
+/// Data of one task's map, with the contenders as rows and the links as columns.
+fn data(
     outline: &Outline,
     task: &str,
     [contenders, scenarios]: [&[String]; 2],
     rows: &[&Row],
-    text: &mut String,
-) {
+) -> Value {
     let titles = &outline.titles;
-    // Writing into a String cannot fail, here and below.
-    let _ = write!(
-        text,
-        "<h3>{}: median, × limit</h3>\n<div class=\"table\"><table class=\"heat\"><tr><th></th>",
-        escape(titles.task(task))
-    );
-    for scenario in scenarios {
-        let _ = write!(text, "<th>{}</th>", escape(titles.link(scenario)));
-    }
-    for contender in contenders {
-        let _ = write!(text, "</tr>\n<tr><td>{}</td>", escape(contender));
-        for scenario in scenarios {
+    let line = |contender: &String| {
+        let cells = scenarios.iter().map(|scenario| {
             let own = |row: &&&Row| &row.contender == contender && &row.scenario == scenario;
-            text.push_str(&cell(rows.iter().find(own).copied()));
-        }
-    }
-    text.push_str("</tr></table></div>\n");
+            cell(rows.iter().find(own).copied())
+        });
+        json!({ "name": contender, "cells": cells.collect::<Vec<_>>() })
+    };
+    let columns = scenarios.iter().map(|scenario| titles.link(scenario));
+    json!({
+        "kind": "heat",
+        "title": format!("{}: median, × limit", titles.task(task)),
+        "columns": columns.collect::<Vec<_>>(),
+        "rows": contenders.iter().map(line).collect::<Vec<_>>(),
+    })
 }
 
-fn cell(row: Option<&Row>) -> String {
-    match row {
-        None => "<td></td>".into(),
-        Some(row) => match (row.ratio, row.figures) {
-            (Some(ratio), _) => ratio
-                .value()
-                .map_or_else(|| format!("<td>{}</td>", escape(&ratio.ratio(2))), coloured),
-            (None, Some(figures)) => {
-                format!("<td>{}</td>", escape(&figures.median.seconds()))
-            }
-            (None, None) => format!("<td>{}</td>", escape(&row.counts())),
+fn cell(row: Option<&Row>) -> Value {
+    let plain = |text: String| json!({ "text": text });
+    let Some(row) = row else {
+        return plain(String::new());
+    };
+    match (row.ratio, row.figures) {
+        (Some(ratio), _) => match ratio.value() {
+            Some(value) => coloured(value),
+            None => plain(ratio.ratio(2)),
         },
+        (None, Some(figures)) => plain(figures.median.seconds()),
+        (None, None) => plain(row.counts()),
     }
 }
 
-fn coloured(ratio: f64) -> String {
+fn coloured(ratio: f64) -> Value {
     let place = ratio.max(1.0).ln() / MOST.ln() * (COLOURS.len() - 1) as f64;
     let index = (place.round() as usize).min(COLOURS.len() - 1);
     let ink = if index >= DARK { "#fff" } else { "#222" };
-    let colour = COLOURS[index];
-    format!("<td style=\"background:{colour};color:{ink}\">{ratio:.2}</td>")
+    json!({ "text": format!("{ratio:.2}"), "colour": COLOURS[index], "ink": ink })
+}
+
+/// The map that is made of `data`, as a table.
+pub(super) fn html(data: &Value) -> String {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let shown = |value: &Value| escape(value.as_str().unwrap_or_default());
+    let mut text = format!(
+        "<h3>{}</h3>\n<div class=\"table\"><table class=\"heat\"><tr><th></th>",
+        shown(&data["title"])
+    );
+    for column in list(&data["columns"]) {
+        // Writing into a String cannot fail, here and below.
+        let _ = write!(text, "<th>{}</th>", shown(&column));
+    }
+    for row in list(&data["rows"]) {
+        let _ = write!(text, "</tr>\n<tr><td>{}</td>", shown(&row["name"]));
+        for cell in list(&row["cells"]) {
+            let style = match (cell["colour"].as_str(), cell["ink"].as_str()) {
+                (Some(colour), Some(ink)) => format!(" style=\"background:{colour};color:{ink}\""),
+                _ => String::new(),
+            };
+            let _ = write!(text, "<td{style}>{}</td>", shown(&cell["text"]));
+        }
+    }
+    text + "</tr></table></div>\n"
 }
 
 #[cfg(test)]
@@ -121,7 +138,10 @@ mod tests {
             question: String::new(),
             rows,
         };
-        let text = maps(&outline, &summary(rows.clone()));
+        let [map] = &figures(&outline, &summary(rows.clone()))[..] else {
+            panic!("one task");
+        };
+        let text = html(map);
         for part in [
             "background:#fee838;color:#222\">1.00<",
             "background:#00224e;color:#fff\">12.00<",
@@ -131,6 +151,6 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         // One link is no map.
-        assert_eq!(maps(&outline, &summary(rows[..2].to_vec())), "");
+        assert!(figures(&outline, &summary(rows[..2].to_vec())).is_empty());
     }
 }

@@ -30,9 +30,10 @@ pub(super) struct Chart {
 }
 
 enum Form {
-    Html(String),
     /// Data of bars.
     Bars(Value),
+    /// Data of a heat map.
+    Heat(Value),
     /// Heading, and what the script draws.
     Data(String, Value),
 }
@@ -71,9 +72,8 @@ pub(super) fn all(part: &Results) -> Vec<Chart> {
             add(FigureKind::Ecdf, Form::Data(heading, data));
         }
     }
-    let heat = heat::maps(outline, summary);
-    if !heat.is_empty() {
-        add(FigureKind::Heat, Form::Html(heat));
+    for map in heat::figures(outline, summary) {
+        add(FigureKind::Heat, Form::Heat(map));
     }
     figures
 }
@@ -85,14 +85,13 @@ pub(super) fn data(part: &Results) -> Vec<Value> {
         let shown = figures.remove(place);
         figures.insert(0, shown);
     }
-    let data = figures.into_iter().filter_map(|figure| match figure.form {
-        Form::Bars(data) => Some(data),
+    let data = figures.into_iter().map(|figure| match figure.form {
+        Form::Bars(data) | Form::Heat(data) => data,
         Form::Data(heading, mut data) => {
             let title = data["title"].as_str().unwrap_or_default();
             data["title"] = format!("{heading}: {title}").into();
-            Some(data)
+            data
         }
-        Form::Html(_) => None,
     });
     data.collect()
 }
@@ -130,7 +129,7 @@ impl Drawn {
     /// HTML of a figure: of one that the script draws the room for it, with its heading.
     pub(super) fn show(&mut self, figure: Chart) -> String {
         match figure.form {
-            Form::Html(text) => text,
+            Form::Heat(data) => heat::html(&data),
             Form::Bars(data) => bars::html(&data),
             Form::Data(heading, mut data) => {
                 let id = format!("figure-{}", self.0.len());

@@ -44,10 +44,16 @@ fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding
     let far = |(_, published, own): &(&Published, FailureCount, FailureCount)| {
         failures(*own, *published).is_some()
     };
-    let verdict = match (measured.is_empty(), measured.iter().any(far)) {
+    let contender = [first.contender.as_str()];
+    let differing: Vec<(&[&str], &str)> = measured
+        .iter()
+        .filter(|one| far(one))
+        .map(|(one, ..)| (contender.as_slice(), one.scenario.as_str()))
+        .collect();
+    let verdict = match (measured.is_empty(), differing.is_empty()) {
         (true, _) => Verdict::NotRun,
-        (false, true) => Verdict::NotReproduced,
-        (false, false) => Verdict::Reproduced,
+        (false, false) => Verdict::NotReproduced,
+        (false, true) => Verdict::Reproduced,
     };
     let here = measured.iter().map(|(one, published, own)| {
         let apart = bracket(failures(*own, *published));
@@ -68,7 +74,7 @@ fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding
         published: published.collect::<Vec<_>>().join(", "),
         here: here.join(", "),
         verdict,
-        because: ground.because(verdict, &[&first.contender], &first.scenario, &first.task),
+        because: ground.because(verdict, &differing, &first.task),
     }
 }
 

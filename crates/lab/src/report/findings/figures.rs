@@ -65,7 +65,12 @@ fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
             Verdict::NotRun,
         ),
     };
-    let named: Vec<&str> = group.iter().map(|one| one.contender.as_str()).collect();
+    let far = ratios.iter().filter(|(.., near)| !near);
+    let far: Vec<_> = far.map(|(one, ..)| [one.contender.as_str()]).collect();
+    let differing: Vec<(&[&str], &str)> = far
+        .iter()
+        .map(|contender| (contender.as_slice(), first.scenario.as_str()))
+        .collect();
     Finding {
         claim: format!(
             "{}: {}",
@@ -76,7 +81,7 @@ fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
         published: published.join("; "),
         here,
         verdict,
-        because: ground.because(verdict, &named, &first.scenario, &first.task),
+        because: ground.because(verdict, &differing, &first.task),
     }
 }
 

@@ -110,21 +110,24 @@ struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
-    /// Reason why figures of these contenders over this link at this task differ, where a `verdict` says that they do.
+    /// Reasons why figures at a task differ, where a `verdict` says that they do: a sentence for each of the contenders and links
+    /// whose figures do, the same one once.
     fn because(
         &self,
         verdict: Verdict,
-        contenders: &[&str],
-        scenario: &str,
+        differing: &[(&[&str], &str)],
         task: &str,
     ) -> Option<String> {
         if !verdict.wants_reason() {
             return None;
         }
-        let mut known = self.outline.claims.explanations.iter();
-        known
-            .find(|one| one.is_about(contenders, scenario, task))
-            .map(|one| one.because.clone())
+        let mut sentences: Vec<&str> = Vec::new();
+        for (contenders, scenario) in differing {
+            let known = self.outline.claims.explanation(contenders, scenario, task);
+            let sentence = known.map(|one| one.because.as_str());
+            sentences.extend(sentence.filter(|text| !sentences.contains(text)));
+        }
+        (!sentences.is_empty()).then(|| sentences.join(" "))
     }
 
     /// Reason why a contender has no figure.

@@ -11,8 +11,11 @@ pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
 }
 
 fn finding(one: &PublishedOrder, ground: &Ground<'_>) -> Finding {
-    let (here, verdict) = judged(one, ground);
-    let named: Vec<&str> = one.order.iter().flatten().map(String::as_str).collect();
+    let (here, verdict, apart) = judged(one, ground);
+    let differing: Vec<(&[&str], &str)> = apart
+        .iter()
+        .map(|pair| (pair.as_slice(), one.scenario.as_str()))
+        .collect();
     Finding {
         claim: format!(
             "order: {}",
@@ -22,12 +25,16 @@ fn finding(one: &PublishedOrder, ground: &Ground<'_>) -> Finding {
         published: format!("{} ({})", one.text(), one.statistic.name()),
         here,
         verdict,
-        because: ground.because(verdict, &named, &one.scenario, &one.task),
+        because: ground.because(verdict, &differing, &one.task),
     }
 }
 
-/// Text about contenders that were measured and that are missing, and the verdict on the order of the former.
-fn judged(order: &PublishedOrder, ground: &Ground<'_>) -> (String, Verdict) {
+/// Text about contenders that were measured and that are missing, the verdict on the order of the former, and the pairs of them
+/// that stand otherwise here.
+fn judged<'a>(
+    order: &'a PublishedOrder,
+    ground: &Ground<'_>,
+) -> (String, Verdict, Vec<[&'a str; 2]>) {
     let row = |name: &str| {
         let row = ground.summary.row(name, &order.scenario, &order.task);
         row.filter(|row| row.figures.is_some())
@@ -35,7 +42,7 @@ fn judged(order: &PublishedOrder, ground: &Ground<'_>) -> (String, Verdict) {
     let places = order.order.iter().zip(0u32..);
     let all = places.flat_map(|(names, place)| names.iter().map(move |name| (name, place)));
     let (there, missing): (Vec<_>, Vec<_>) = all.partition(|(name, _)| row(name).is_some());
-    let mut objections = Vec::new();
+    let (mut objections, mut apart) = (Vec::new(), Vec::new());
     for (index, (first, place)) in there.iter().enumerate() {
         for (second, other_place) in &there[index + 1..] {
             let Some((one, other)) = row(first).zip(row(second)) else {
@@ -45,6 +52,7 @@ fn judged(order: &PublishedOrder, ground: &Ground<'_>) -> (String, Verdict) {
             let expected = if place == other_place { "~" } else { "<" };
             if found != expected {
                 objections.push(format!("{first} {found} {second}"));
+                apart.push([first.as_str(), second.as_str()]);
             }
         }
     }
@@ -57,7 +65,8 @@ fn judged(order: &PublishedOrder, ground: &Ground<'_>) -> (String, Verdict) {
         .iter()
         .map(|(name, _)| format!("{name} {}", ground.absence(name)));
     let said = (!said.is_empty()).then_some(said).into_iter();
-    (said.chain(missing).collect::<Vec<_>>().join("; "), verdict)
+    let said: Vec<_> = said.chain(missing).collect();
+    (said.join("; "), verdict, apart)
 }
 
 /// `~` if two rows are not told apart: within 5 %, or their intervals overlap; else who is faster.

@@ -27,13 +27,12 @@ fn finding(one: &PublishedRatio, ground: &Ground<'_>) -> Finding {
             ground.outline.titles.place(&one.scenario, &one.task)
         ),
         source: one.source.clone(),
-        published: format!("{:.2} × ({})", one.ratio, one.statistic.name()),
+        published: format!("{} × ({})", one.text(), one.statistic.name()),
         here,
         verdict,
         because: ground.because(
             verdict,
-            &[&one.contender, &one.to],
-            &one.scenario,
+            &[(&[&one.contender, &one.to], &one.scenario)],
             &one.task,
         ),
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use bentpipe_lab::experiment::{Experiment, Extent, Filter, RunKey};
 use bentpipe_lab::report::ResultsReport;
-use bentpipe_lab::results::{Build, Manifest, Outcome, Record, Store};
+use bentpipe_lab::results::{Build, Manifest, Outcome, Record, Store, Timeline};
 use bentpipe_testbed::chromium;
 use bentpipe_units::Seed;
 use serde::Deserialize;
@@ -224,6 +224,14 @@ fn quick(name: &str, directory: &Path) {
     };
     let manifest = Manifest::new(&experiment, vec![], build, vec![]);
     let mut store = Store::open(directory, &manifest).unwrap();
+    let timeline = Timeline {
+        t_s: (1..=64).map(f64::from).collect(),
+        forward_bps: vec![9_876_543; 64],
+        return_bps: vec![123_456; 64],
+        rtt_ms: vec![612.3; 64],
+    };
+    let mut link = json!({});
+    timeline.put_into(&mut link).unwrap();
     let runs = experiment.plan(&Filter::default()).into_iter();
     let records = runs.map(|run| {
         let far = 1.1 + 0.4 * run.contender as f64;
@@ -233,6 +241,7 @@ fn quick(name: &str, directory: &Path) {
         };
         Record {
             began: 1_780_000_000,
+            link: Some(link.clone()),
             ..record(run.key, outcome, 10.0)
         }
     });
@@ -254,6 +263,11 @@ fn the_page_of_the_seed_papers_is_read_without_scrolling_aside() {
     let report = ResultsReport::read(&directories).unwrap();
     report.write_page(&page).unwrap();
     assert!(fs::metadata(&page).unwrap().len() < 3_000_000);
+    let text = fs::read_to_string(&page).unwrap();
+    let drawn = text
+        .matches("aria-label=\"up to 9.88 Mbit/s in 64 s\"")
+        .count();
+    assert!(drawn > 100, "{drawn} runs have their course");
     look(place, &[page]);
     let seen = seen(place, "seeds");
     assert_eq!(seen.faults, [""; 0]);
@@ -313,6 +327,16 @@ fn every_figure_is_drawn_wherever_it_is_looked_at() {
     fs::write(page("wide"), text.replacen("</head>", wide, 1)).unwrap();
     fs::write(page("nothing"), "<!DOCTYPE html>").unwrap();
     look(place, &["report", "empty", "wide", "nothing"].map(page));
+    let maps = place.join("figures");
+    read.write_figures(&maps).unwrap();
+    let svg = fs::read_dir(&maps)
+        .unwrap()
+        .map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+    let heat = svg.filter(|svg| {
+        HEAT.iter()
+            .all(|[r, g, b]| svg.contains(&format!("#{r:02X}{g:02X}{b:02X}")))
+    });
+    assert_eq!(heat.count(), TASKS.len());
 
     let report = seen(place, "report");
     assert_eq!(report.faults, [""; 0]);
