@@ -245,15 +245,32 @@ fn usable_memory() -> u64 {
         let kilobytes = line.trim().strip_suffix(" kB")?;
         Some(kilobytes.trim().parse::<u64>().ok()? << 10)
     });
-    let group = text(Path::new("/proc/self/cgroup")).and_then(|groups| {
-        let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-        let group = Path::new("/sys/fs/cgroup").join(path);
-        // "max" is no limit.
-        let limit = |group: &Path| text(&group.join("memory.max"))?.trim().parse::<u64>().ok();
-        group.ancestors().filter_map(limit).min()
-    });
-    let known = machine.into_iter().chain(group).min();
+    let groups = text(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    let limits = memory_limits(&groups).filter_map(|file| text(&file)?.trim().parse::<u64>().ok());
+    let known = machine.into_iter().chain(limits).min();
     known.unwrap_or(MEMORY_UNKNOWN)
+}
+
+/// Files that may hold a limit of this process's memory, in bytes, of what `/proc/self/cgroup` says: of its group and of all groups
+/// around that, in either version of control groups. "max" and a number beyond all memory are no limits.
+fn memory_limits(groups: &str) -> impl Iterator<Item = PathBuf> {
+    let of = |root: &'static str, path: &str, file: &'static str| {
+        let group = Path::new(root).join(path);
+        let inside = group.ancestors().filter(|group| group.starts_with(root));
+        inside.map(|group| group.join(file)).collect::<Vec<_>>()
+    };
+    groups.lines().flat_map(move |line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next(), parts.next().unwrap_or_default());
+        let path = path.trim_start_matches('/');
+        match controllers {
+            Some("") => of("/sys/fs/cgroup", path, "memory.max"),
+            Some(list) if list.split(',').any(|name| name == "memory") => {
+                of("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes")
+            }
+            _ => Vec::new(),
+        }
+    })
 }
 
 /// Binds the socket at which `bentpipe status` asks. To be called inside a tokio runtime.
@@ -335,6 +352,24 @@ mod tests {
 
     /// Asks [`panics`] to be what it says.
     const WHERE: &str = "BENTPIPE_TEST_PANIC";
+
+    #[test]
+    fn limits_of_both_versions_of_control_groups_are_looked_for() {
+        let files = |groups: &str| -> Vec<String> {
+            let files = memory_limits(groups);
+            files.map(|file| file.display().to_string()).collect()
+        };
+        let second = [
+            "/sys/fs/cgroup/a/b/memory.max",
+            "/sys/fs/cgroup/a/memory.max",
+        ];
+        assert_eq!(files("0::/a/b\n")[..2], second);
+        assert_eq!(files("0::/a/b\n").len(), 3, "the root, and nothing above");
+        let first = ["/sys/fs/cgroup/memory/sat/memory.limit_in_bytes"];
+        let groups = "12:cpu,cpuacct:/other\n4:hugetlb,memory:/sat\n1:name=systemd:/\n";
+        assert_eq!(files(groups)[..1], first);
+        assert!(files("broken\n").is_empty());
+    }
 
     #[test]
     fn a_panic_anywhere_ends_the_process() {

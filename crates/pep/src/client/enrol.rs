@@ -107,7 +107,8 @@ pub(super) fn explain(code: EnrolCode, at: u64) -> String {
                 .to_owned()
         }
         EnrolCode::Internal | EnrolCode::Ok => {
-            format!("the server could not record this client's key; its log says why; then {mend}")
+            "the server could not record this client's key, and its log says why; once that is mended, join again with the same code"
+                .to_owned()
         }
     }
 }

@@ -105,7 +105,8 @@ impl Notices {
                 tracing::info!("{address} shows the key {key}, which no [[client]] has (yet)");
             }
             Say::This => tracing::warn!(
-                "{address} shows a key that no [[client]] has; to let it in, add one with public_key = \"{key}\""
+                "{address} shows a key that no [[client]] has: {key}; if that is what `bentpipe pubkey` prints at a client of \
+                 yours, add a [[client]] with it as public_key; a code that was withdrawn shows one as well, and stays out"
             ),
             Say::More => tracing::warn!("more unknown keys come and are not named"),
             Say::Nothing => {}

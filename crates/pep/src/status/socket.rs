@@ -31,6 +31,9 @@ pub use query::{Found, QueryError, query};
 /// Time for which either end waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Time from one look whether the socket's file is still there to the next.
+const LOOK: Duration = Duration::from_secs(5);
+
 /// A status socket that cannot be bound.
 #[derive(Debug, Error)]
 pub enum SocketError {
@@ -109,14 +112,7 @@ impl StatusSocket {
                 return Err(SocketError::InUse(path));
             }
         }
-        // Renamed into place only when it listens and is closed to others: whoever sees it, sees it whole.
-        let unborn = path.with_extension(format!("{}.new", std::process::id()));
-        let bound = UnixListener::bind(&unborn).and_then(|listener| {
-            fs::set_permissions(&unborn, fs::Permissions::from_mode(0o600))?;
-            fs::rename(&unborn, &path)?;
-            Ok(listener)
-        });
-        match bound {
+        match listen(&path) {
             Ok(listener) => Ok(Self {
                 listener,
                 path,
@@ -154,9 +150,14 @@ impl StatusSocket {
         }
     }
 
-    async fn answer(&self, snapshot: &impl Fn() -> StatusReport) {
+    async fn answer(&mut self, snapshot: &impl Fn() -> StatusReport) {
+        let mut told = false;
         loop {
-            let Ok((mut stream, _)) = self.listener.accept().await else {
+            let Ok(asked) = timeout(LOOK, self.listener.accept()).await else {
+                self.keep(&mut told);
+                continue;
+            };
+            let Ok((mut stream, _)) = asked else {
                 // Out of descriptors, most likely: status can wait.
                 sleep(PATIENCE).await;
                 continue;
@@ -176,6 +177,38 @@ impl StatusSocket {
             }
         }
     }
+}
+
+impl StatusSocket {
+    /// Binds the socket again if another program has removed its file; the log is `told` of a failure once.
+    pub(super) fn keep(&mut self, told: &mut bool) {
+        if fs::symlink_metadata(&self.path).is_ok() {
+            *told = false;
+            return;
+        }
+        let path = self.path.display();
+        match listen(&self.path) {
+            Ok(listener) => {
+                self.listener = listener;
+                tracing::warn!("status socket {path} was removed by another program; it is back");
+            }
+            Err(error) if !std::mem::replace(told, true) => tracing::warn!(
+                "status socket {path} was removed by another program and cannot be bound again: {error}; `bentpipe status` does \
+                 not find this daemon until that is restarted"
+            ),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Listens at `path`.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    // Renamed into place only when it listens and is closed to others: whoever sees it, sees it whole.
+    let unborn = path.with_extension(format!("{}.new", std::process::id()));
+    let listener = UnixListener::bind(&unborn)?;
+    fs::set_permissions(&unborn, fs::Permissions::from_mode(0o600))?;
+    fs::rename(&unborn, path)?;
+    Ok(listener)
 }
 
 impl Drop for StatusSocket {

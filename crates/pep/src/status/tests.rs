@@ -386,6 +386,31 @@ fn several_daemons_are_listed() {
 }
 
 #[test]
+fn a_socket_whose_file_another_program_removes_comes_back() {
+    let place = Place::new();
+    let directories = place.directories();
+    beside(
+        move || {
+            let mut socket = StatusSocket::bind_in(&directories, Role::Client).unwrap();
+            let (path, mut told) = (socket.path().to_owned(), false);
+            fs::remove_file(&path).unwrap();
+            socket.keep(&mut told);
+            assert!(path.exists() && !told);
+            // Nobody can bind where there is no directory.
+            fs::remove_dir_all(directories[0].path()).unwrap();
+            socket.keep(&mut told);
+            assert!(told);
+            directories[0].make().unwrap();
+            socket.keep(&mut told);
+            socket.keep(&mut told);
+            assert!(path.exists() && !told);
+            vec![socket]
+        },
+        || (),
+    );
+}
+
+#[test]
 fn sockets_of_the_dead_are_removed_and_of_the_living_kept() {
     let place = Place::new();
     let directories = place.directories();
