@@ -35,7 +35,7 @@ impl OneAssociation {
 }
 
 impl HeaderKeys for OneAssociation {
-    fn open(&mut self, _: Instant, datagram: &[u8]) -> Result<OpenedPacket, StaysClosed> {
+    fn open(&mut self, _: Instant, datagram: &Bytes) -> Result<OpenedPacket, StaysClosed> {
         for (reader, toward) in self.readers.iter_mut().zip([Toward::B, Toward::A]) {
             match reader.open(datagram) {
                 Ok(opened) => {
@@ -44,7 +44,9 @@ impl HeaderKeys for OneAssociation {
                         toward,
                         renewed: false,
                         header: Bytes::copy_from_slice(opened.header()),
-                        zone: Bytes::copy_from_slice(opened.zone().unwrap_or_default()),
+                        zone: opened
+                            .zone()
+                            .map_or_else(Bytes::new, |zone| datagram.slice_ref(zone)),
                     });
                 }
                 Err(Discarded::Packet(_)) => return Err(StaysClosed::Copy),
