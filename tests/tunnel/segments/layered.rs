@@ -158,7 +158,7 @@ fn flows_of_peps_that_are_all_revoked_at_once_are_reset() {
     });
 }
 
-/// A PEP that is dead cannot reset what it has relayed, so the other one does, with a key of the association that begins without it.
+/// A PEP that is dead cannot reset what it has relayed, so the other one does, whose keys are taken back and given anew.
 fn revoked_alone(dead: Pep) {
     on_layered_site("a dead PEP that is revoked", LayeredSite::start, |les| {
         let [route, _] = les.site.routes();

@@ -222,7 +222,7 @@ fn without_a_key_nothing_is_opened_or_written() {
 struct EverAnother(OneAssociation);
 
 impl HeaderKeys for EverAnother {
-    fn open(&mut self, now: Instant, datagram: &[u8]) -> Result<OpenedPacket, StaysClosed> {
+    fn open(&mut self, now: Instant, datagram: &Bytes) -> Result<OpenedPacket, StaysClosed> {
         let number = u128::from_be_bytes(self.0.scope) + 1;
         self.0.scope = number.to_be_bytes();
         self.0.open(now, datagram)
