@@ -11,7 +11,6 @@ use bentpipe_sealed::les::{Discarded, EXPORTER, Spi};
 use zeroize::Zeroizing;
 
 use crate::config::read_psk;
-use crate::process::RunError;
 use crate::status;
 use bentpipe_tunnel::engine::{Connection, headers, random};
 
@@ -65,12 +64,12 @@ pub(crate) fn fresh(exporter: Exporter) -> Material {
 ///
 /// # Errors
 /// The file holds none any more.
-pub(crate) fn psk(file: Option<&Path>) -> Result<Option<Psk>, RunError> {
+pub(crate) fn psk(file: Option<&Path>) -> Result<Option<Psk>, String> {
     let Some(file) = file else { return Ok(None) };
     tracing::warn!(
         "LES has a pre-shared key, without forward secrecy: it is for laboratories alone; remove [les.laboratory] elsewhere"
     );
-    let secret = read_psk(file).map_err(RunError::Key)?;
+    let secret = read_psk(file)?;
     Ok(Some(Psk::new(&secret)))
 }
 

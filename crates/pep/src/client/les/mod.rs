@@ -110,7 +110,7 @@ impl Layering {
             lacking_told: Cell::new(false),
             over_tls: Cell::new(false),
             unheard: RefCell::default(),
-            psk: psk(les.psk_file.as_deref())?,
+            psk: psk(les.psk_file.as_deref()).map_err(RunError::Key)?,
             peps: Rc::new(peps),
             accepted: RefCell::default(),
         })

@@ -79,7 +79,7 @@ impl LayeredTunnels {
     /// The file of a laboratory's key holds none any more.
     pub(super) fn new(les: &LesListening) -> Result<Self, RunError> {
         let tunnels = Self {
-            psk: psk(les.psk_file.as_deref())?,
+            psk: psk(les.psk_file.as_deref()).map_err(RunError::Key)?,
             ..Self::default()
         };
         tunnels.accept(&les.peps);
