@@ -136,7 +136,7 @@ selftest: privileges
 	$(CARGO_TARGET_DIR)/release/bentpipe emulate --selftest
 
 # Everything that a machine can send, through start, kills, restarts, outages and stop, with a capture on the link.
-LEAK_CONTENDERS ?= bentpipe bentpipe-tls bentpipe-sle
+LEAK_CONTENDERS ?= bentpipe bentpipe-tls bentpipe-sle bentpipe-les
 leak-test: privileges
 	cargo build --release --locked
 	for name in $(LEAK_CONTENDERS); do $(CARGO_TARGET_DIR)/release/bentpipe lab leaks $$name || failed=1; done; \

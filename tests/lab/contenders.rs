@@ -65,6 +65,7 @@ fn everybody_carries_a_file_whole() -> Result<()> {
         "bentpipe-tls",
         "bentpipe-pep-a",
         "bentpipe-sle",
+        "bentpipe-les",
         "prefetch",
         "trusted",
         "dssl-quick",

@@ -56,6 +56,11 @@ fn sealed_flows_let_nothing_out_in_any_state() {
     expect_none("bentpipe-sle");
 }
 
+#[test]
+fn packets_in_two_zones_let_nothing_out_in_any_state() {
+    expect_none("bentpipe-les");
+}
+
 /// A VPN without rules of its operator's leaks before it starts and when it dies; a suite that does not see that sees nothing.
 #[test]
 fn a_leak_is_seen() {

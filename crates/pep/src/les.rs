@@ -2,13 +2,15 @@
 //! packets.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use bentpipe_proto::packets::Header;
 use bentpipe_sealed::Exporter;
-use bentpipe_sealed::les::sa::{Material, Random, Unopened};
+use bentpipe_sealed::les::sa::{Material, Psk, Random, Unopened};
 use bentpipe_sealed::les::{Discarded, EXPORTER, Spi};
 use zeroize::Zeroizing;
 
+use crate::config::read_psk;
 use crate::status;
 use bentpipe_tunnel::engine::{Connection, headers, random};
 
@@ -40,16 +42,35 @@ pub(crate) fn begins_connection(packet: &[u8]) -> bool {
 /// Inputs of association `count` of the tunnel `connection`; `None` before its handshake is complete.
 pub(crate) fn material(connection: &Connection, count: u32) -> Option<Material> {
     let exporter = connection.exporter(EXPORTER, &count.to_be_bytes())?;
+    Some(fresh(Exporter::new(exporter)))
+}
+
+/// Inputs of an association with this `exporter`, and random bytes of its own.
+pub(crate) fn fresh(exporter: Exporter) -> Material {
     let mut bytes = Zeroizing::new([0; 32]);
     random(&mut *bytes);
     let mut spi = [0; 4];
     random(&mut spi);
-    Some(Material {
-        exporter: Exporter::new(exporter),
+    // Never one of those that are reserved.
+    let spi = u32::from_be_bytes(spi) | 0x100;
+    Material {
+        exporter,
         random: Random::new(bytes),
-        // Never one of those that are reserved.
-        spi: Spi::new(u32::from_be_bytes(spi) | 0x100)?,
-    })
+        spi: Spi::new(spi).expect("not reserved"),
+    }
+}
+
+/// Pre-shared key of a laboratory, from its file; `None` without one.
+///
+/// # Errors
+/// The file holds none any more.
+pub(crate) fn psk(file: Option<&Path>) -> Result<Option<Psk>, String> {
+    let Some(file) = file else { return Ok(None) };
+    tracing::warn!(
+        "LES has a pre-shared key, without forward secrecy: it is for laboratories alone; remove [les.laboratory] elsewhere"
+    );
+    let secret = read_psk(file)?;
+    Ok(Some(Psk::new(&secret)))
 }
 
 /// Packets of one end, counted.

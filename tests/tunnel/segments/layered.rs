@@ -2,148 +2,90 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use bentpipe_emulator::topology::{GATEWAY_SAT, Process, TERMINAL_LAN, VPN_HOST, WEB};
-use bentpipe_sys::netns::NetNs;
-use bentpipe_testbed::keys;
+use bentpipe_emulator::topology::LINK_DEVICE;
+use bentpipe_lab::capture::{Capture, ExpectedPackets, Tunnel};
+use bentpipe_lab::workload::MARKER;
 use bentpipe_testbed::memory::{holds, memory};
 use bentpipe_testbed::peer::{read_exactly, read_to_reset};
-use bentpipe_testbed::site::near;
 use bentpipe_testbed::transfer::{Transfer, Way};
-use rustix::process::Signal;
 
-use super::site::{Pep, PepSite, SOON};
+use super::layered_site::{KEYS, LayeredSite, PACKETS, Role, TUNNEL, on_layered_site};
+use super::site::{PORT, Pep, SOON};
 use super::{LENGTH, reset, whole_or_reset};
-use crate::BENTPIPE;
 use crate::talk::{half_close, talk};
-
-/// UDP port at which PEPs take keys.
-const KEYS: u16 = 4502;
 
 /// Words that no PEP may see.
 const CANARY: &[u8] = b"5e1f-in-no-memory-of-a-pep-b04c7a";
 
-/// A site whose hosts speak LES, and their daemons, which end first.
-struct LayeredSite {
-    client: Process,
-    _server: Process,
-    site: PepSite,
-}
-
-impl LayeredSite {
-    fn start() -> Result<Self> {
-        let mut site = PepSite::plain(near(), "")?;
-        let directory = site.topology.directory().to_owned();
-        let [client, server] = ["client", "server"]
-            .map(|name| keys::generate(BENTPIPE, &directory.join(format!("{name}.key"))));
-        let (client, server) = (client?, server?);
-        for pep in Pep::BOTH {
-            site.add(pep, &format!("[les]\nclients = [\"{client}\"]\n"))?;
-            site.run(pep)?;
-        }
-        site.until_joined()?;
-        let web = site.topology.web();
-        let address = format!("addr replace {VPN_HOST}/32 dev eth0\n");
-        site.topology.configure(web, &address)?;
-        let [gateway, terminal] = Pep::BOTH.map(|pep| site.key(pep));
-        fs::write(
-            directory.join("server.toml"),
-            format!(
-                "private_key_file = \"server.key\"\nstatus_socket = \"server.sock\"\nstate_dir = \"server-state\"\n\
-                 listen = \"{VPN_HOST}:4435\"\n\
-                 [[client]]\nname = \"user\"\npublic_key = \"{client}\"\nallow = [\"{WEB}\"]\n\
-                 [les]\nlisten = \"{VPN_HOST}:4501\"\npeps = [\"{gateway}\", \"{terminal}\"]\n"
-            ),
-        )?;
-        fs::write(
-            directory.join("client.toml"),
-            format!(
-                "private_key_file = \"client.key\"\nstatus_socket = \"client.sock\"\nstate_dir = \"client-state\"\n\
-                 [server]\naddress = \"{VPN_HOST}:4435\"\npublic_key = \"{server}\"\n\
-                 [intercept]\nlocal = true\n[les]\ndestinations = [\"10.30.0.0/24\"]\n\
-                 [[les.pep]]\nname = \"terminal\"\naddress = \"{TERMINAL_LAN}:{KEYS}\"\npublic_key = \"{terminal}\"\n\
-                 [[les.pep]]\nname = \"gateway\"\naddress = \"{GATEWAY_SAT}:{KEYS}\"\npublic_key = \"{gateway}\"\n"
-            ),
-        )?;
-        let server = run(&site, site.topology.web(), "server")?;
-        let client = run(&site, site.topology.user(), "client")?;
-        let own = Self {
-            client,
-            _server: server,
-            site,
-        };
-        own.until_keyed()?;
-        Ok(own)
-    }
-
-    /// Waits until both PEPs have keys.
-    fn until_keyed(&self) -> Result<()> {
-        let deadline = Instant::now() + SOON;
-        for pep in Pep::BOTH {
-            while self.site.status(pep)?["keys"]["associations"] == 0 {
-                ensure!(Instant::now() < deadline, "no key at {pep:?}");
-                thread::sleep(Duration::from_millis(50));
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes all PEPs from the client's list, and waits until they have no keys of it.
-    fn revoke(&self) -> Result<()> {
-        let file = self.site.topology.directory().join("client.toml");
-        let text = fs::read_to_string(&file)?;
-        let (before, _) = text.split_once("[[les.pep]]").expect("it has some");
-        fs::write(&file, before)?;
-        self.client.signal(Signal::HUP)?;
-        let deadline = Instant::now() + SOON;
-        for pep in Pep::BOTH {
-            while self.site.status(pep)?["keys"]["associations"] != 0 {
-                ensure!(Instant::now() < deadline, "{pep:?} keeps its keys");
-                thread::sleep(Duration::from_millis(50));
-            }
-        }
-        Ok(())
-    }
-
-    /// Number of flows that have been relayed at both.
-    fn relayed(&self) -> Result<[u64; 2]> {
-        let [one, other] = Pep::BOTH.map(|pep| self.site.figure(pep, "/relayed_total"));
-        Ok([one?, other?])
+/// Packets of LES on any hop: the hosts', those between the PEPs, keys of headers.
+pub(super) fn of_les() -> ExpectedPackets {
+    ExpectedPackets {
+        idle: [PORT, TUNNEL, KEYS].map(|port| Some(Tunnel::Udp(port))),
+        ..PACKETS.into()
     }
 }
 
-fn run(site: &PepSite, place: &NetNs, role: &str) -> Result<Process> {
-    let mut command = Command::new(BENTPIPE);
-    let file = site.topology.directory().join(format!("{role}.toml"));
-    command.args([role, "--config"]).arg(file);
-    let process = site.topology.spawn_in(place, command)?;
-    process.wait_for_line("ready", SOON)?;
-    Ok(process)
+/// Fails if a file of a PEP's directory holds the canary.
+fn expect_no_canary_in_files(les: &LayeredSite, pep: Pep) -> Result<()> {
+    let mut directories = vec![les.site.home(pep)];
+    let mut files = 0;
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                directories.push(entry.path());
+            } else if kind.is_file() {
+                files += 1;
+                let path = entry.path();
+                ensure!(!holds(&fs::read(&path)?, CANARY), "{}", path.display());
+            }
+        }
+    }
+    ensure!(files > 1, "{pep:?} has {files} files");
+    Ok(())
 }
 
 #[test]
 fn peps_relay_what_they_cannot_read() {
-    on_layered_site("peps_relay_what_they_cannot_read", |les| {
+    on_layered_site("what PEPs cannot read", LayeredSite::start, |les| {
         let [route, _] = les.site.routes();
         let download = Transfer::start(&route, Way::Download, LENGTH)?;
         download.finish_whole()?;
         Transfer::start(&route, Way::Upload, LENGTH)?.finish_whole()?;
         half_close(&route)?;
         reset(&route)?;
+        let topology = &les.site.topology;
+        let watched = [
+            (topology.terminal(), "lan0"),
+            (topology.terminal(), LINK_DEVICE),
+            (topology.gateway(), LINK_DEVICE),
+            (topology.gateway(), "wan0"),
+        ];
+        let captures = watched.map(|(place, device)| Capture::start(place, device, of_les()));
         let mut words = talk(&route)?;
+        let said = [CANARY, MARKER].concat();
         for _ in 0..64 {
-            words.write_all(CANARY)?;
-            ensure!(read_exactly(&mut words, CANARY.len())? == CANARY);
+            words.write_all(&said)?;
+            ensure!(read_exactly(&mut words, said.len())? == said);
         }
         let relayed = les.relayed()?;
         ensure!(relayed == [6; 2], "{relayed:?} flows were relayed");
         for pep in Pep::BOTH {
             let pid = les.site.pid(pep).expect("both run");
             ensure!(!holds(&memory(pid)?, CANARY), "{pep:?} holds what was said");
+            expect_no_canary_in_files(les, pep)?;
+        }
+        ensure!(!holds(les.site.logs().as_bytes(), CANARY), "in a log");
+        for capture in captures {
+            let crossed = capture?.stop()?;
+            let (clear, readable) = (crossed.clear_packets, crossed.marker_packets);
+            ensure!((clear, readable) == (0, 0), "crossed: {crossed}");
+            let own = crossed.tunnel_packets + crossed.idle_packets;
+            ensure!(own > 64, "the capture saw {own} packets");
         }
         // The search finds what is there.
         ensure!(holds(&memory(std::process::id())?, CANARY));
@@ -152,9 +94,31 @@ fn peps_relay_what_they_cannot_read() {
 }
 
 #[test]
+fn peps_relay_what_a_pre_shared_key_seals_and_status_says_that_it_is_one() {
+    let site = || LayeredSite::started("psk");
+    on_layered_site("a pre-shared key", site, |les| {
+        let [route, _] = les.site.routes();
+        Transfer::start(&route, Way::Download, LENGTH)?.finish_whole()?;
+        Transfer::start(&route, Way::Upload, LENGTH)?.finish_whole()?;
+        half_close(&route)?;
+        ensure!(les.relayed()? == [3; 2], "{:?}", les.relayed()?);
+        let client = les.status(Role::Client)?;
+        ensure!(client["les"]["laboratory"] == true, "{client}");
+        ensure!(client["les"]["stands"] == true, "{client}");
+        let server = les.status(Role::Server)?;
+        ensure!(
+            server.to_string().contains("\"laboratory\":true"),
+            "{server}"
+        );
+        Ok(())
+    });
+}
+
+#[test]
 fn a_client_that_takes_its_keys_back_is_passed_untouched() {
     on_layered_site(
-        "a_client_that_takes_its_keys_back_is_passed_untouched",
+        "a client that takes its keys back",
+        LayeredSite::start,
         |les| {
             let [route, _] = les.site.routes();
             talk(&route)?;
@@ -170,40 +134,62 @@ fn a_client_that_takes_its_keys_back_is_passed_untouched() {
 
 #[test]
 fn flows_of_peps_that_are_all_revoked_at_once_are_reset() {
-    on_layered_site(
-        "flows_of_peps_that_are_all_revoked_at_once_are_reset",
-        |les| {
-            let [route, _] = les.site.routes();
-            let mut idle = talk(&route)?;
-            let download = Transfer::start(&route, Way::Download, 10 * LENGTH)?;
-            let upload = Transfer::start(&route, Way::Upload, 10 * LENGTH)?;
-            download.until(LENGTH / 4, SOON)?;
-            upload.until(LENGTH / 4, SOON)?;
-            ensure!(les.relayed()? == [3; 2], "they are relayed");
-            les.revoke()?;
-            let revoked = Instant::now();
-            let ends = [
-                whole_or_reset("download", download)?,
-                whole_or_reset("upload", upload)?,
-            ];
-            let heard = read_to_reset(&mut idle)?;
-            ensure!(heard.is_empty() && ends == [false; 2], "{ends:?}");
-            let waited = revoked.elapsed();
-            ensure!(waited < SOON, "they stood still for {waited:?}");
-            Transfer::start(&route, Way::Download, LENGTH)?.finish_whole()?;
-            ensure!(les.relayed()? == [3; 2], "flows are relayed without keys");
-            Ok(())
-        },
-    );
+    on_layered_site("PEPs that are revoked at once", LayeredSite::start, |les| {
+        let [route, _] = les.site.routes();
+        let mut idle = talk(&route)?;
+        let download = Transfer::start(&route, Way::Download, 10 * LENGTH)?;
+        let upload = Transfer::start(&route, Way::Upload, 10 * LENGTH)?;
+        download.until(LENGTH / 4, SOON)?;
+        upload.until(LENGTH / 4, SOON)?;
+        ensure!(les.relayed()? == [3; 2], "they are relayed");
+        les.revoke()?;
+        let revoked = Instant::now();
+        let ends = [
+            whole_or_reset("download", download)?,
+            whole_or_reset("upload", upload)?,
+        ];
+        let heard = read_to_reset(&mut idle)?;
+        ensure!(heard.is_empty() && ends == [false; 2], "{ends:?}");
+        let waited = revoked.elapsed();
+        ensure!(waited < SOON, "they stood still for {waited:?}");
+        Transfer::start(&route, Way::Download, LENGTH)?.finish_whole()?;
+        ensure!(les.relayed()? == [3; 2], "flows are relayed without keys");
+        Ok(())
+    });
 }
 
-/// Runs `case` on a site of LES, and shows the logs if it fails.
-fn on_layered_site(name: &str, case: impl FnOnce(&mut LayeredSite) -> Result<()>) {
-    if !bentpipe_testbed::privileged(name) {
-        return;
-    }
-    let mut les = LayeredSite::start().expect("a site");
-    let result = case(&mut les);
-    let logs = || format!("{}\n{}", les.site.logs(), les.client.stderr_text());
-    assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), logs());
+/// A PEP that is dead cannot reset what it has relayed, so the other one does, whose keys are taken back and given anew.
+fn revoked_alone(dead: Pep) {
+    on_layered_site("a dead PEP that is revoked", LayeredSite::start, |les| {
+        let [route, _] = les.site.routes();
+        let mut idle = talk(&route)?;
+        let download = Transfer::start(&route, Way::Download, 10 * LENGTH)?;
+        let upload = Transfer::start(&route, Way::Upload, 10 * LENGTH)?;
+        download.until(LENGTH / 4, SOON)?;
+        upload.until(LENGTH / 4, SOON)?;
+        ensure!(les.relayed()? == [3; 2], "they are relayed");
+        les.site.kill(dead)?;
+        les.take_off(Some(dead.name()))?;
+        let revoked = Instant::now();
+        let ends = [
+            whole_or_reset("download", download)?,
+            whole_or_reset("upload", upload)?,
+        ];
+        let heard = read_to_reset(&mut idle)?;
+        ensure!(heard.is_empty() && ends == [false; 2], "{ends:?}");
+        let waited = revoked.elapsed();
+        println!("{dead:?} is dead and revoked: all flows are reset after {waited:?}");
+        ensure!(waited < SOON, "they stood still for {waited:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn flows_of_a_dead_pep_at_the_terminal_that_is_revoked_alone_are_reset() {
+    revoked_alone(Pep::Terminal);
+}
+
+#[test]
+fn flows_of_a_dead_pep_at_the_gateway_that_is_revoked_alone_are_reset() {
+    revoked_alone(Pep::Gateway);
 }

@@ -1,8 +1,11 @@
 //! TCP of unmodified hosts through two PEPs of an operator: what is relayed arrives whole or is reset, and what cannot be relayed
 //! passes as without them.
 
+mod clear;
 mod kernel;
 mod layered;
+mod layered_site;
+mod messages;
 mod site;
 
 use std::io::{ErrorKind, Read as _, Write as _};

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -42,7 +43,7 @@ pub(super) enum Pep {
 impl Pep {
     pub(super) const BOTH: [Self; 2] = [Self::Gateway, Self::Terminal];
 
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Terminal => "terminal",
             Self::Gateway => "gateway",
@@ -111,6 +112,11 @@ impl PepSite {
     /// Public key of a PEP.
     pub(super) fn key(&self, pep: Pep) -> &str {
         &self.keys[pep as usize]
+    }
+
+    /// Directory of a PEP's files.
+    pub(super) fn home(&self, pep: Pep) -> PathBuf {
+        self.topology.directory().join(pep.name())
     }
 
     /// Process of a PEP that runs.

@@ -1,5 +1,6 @@
 //! LES between the hosts, and operator's PEPs at terminal and gateway to which they hand the key of the headers, if there are some.
 
+use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
@@ -11,6 +12,9 @@ use super::segments::PepPlace;
 
 /// The UDP port of TCP that is sealed packet by packet.
 pub(super) const LES_PORT: u16 = 4501;
+
+/// File of the key that both have beforehand.
+const PSK_FILE: &str = "les.psk";
 
 /// Way in which hosts seal TCP packet by packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub enum LesFlow {
     Short,
     /// The paper's: data goes after the third.
     Paper,
+    /// Those of a key that both have beforehand.
+    Psk,
 }
 
 impl LesFlow {
@@ -35,6 +41,7 @@ impl LesFlow {
         match self {
             Self::Short => "short",
             Self::Paper => "paper",
+            Self::Psk => "psk",
         }
     }
 }
@@ -51,10 +58,20 @@ impl Layers {
         address: Ipv4Addr,
     ) -> Result<[String; 2]> {
         let ([ipv4, ipv6], flow) = (WEB_NETWORKS, self.flow.name());
+        let mut laboratory = String::new();
         let mut server = format!("\n[les]\nlisten = \"{address}:{LES_PORT}\"\n");
         let mut client = format!(
             "[les]\nport = {LES_PORT}\nflow = \"{flow}\"\ndestinations = [\"{ipv4}\", \"{ipv6}\"]\n\n"
         );
+        if self.flow == LesFlow::Psk {
+            // What both had beforehand is a secret of this run's alone.
+            let path = topology.directory().join(PSK_FILE);
+            let name = topology.directory().display().to_string();
+            fs::write(&path, format!("{name:0>64}"))?;
+            let table = format!("\n[les.laboratory]\npsk_file = \"{PSK_FILE}\"\n\n");
+            client += &table;
+            laboratory = table;
+        }
         if self.peps {
             let keys = PepPlace::BOTH.map(|pep| pep.public_key(bentpipe, topology));
             let [terminal, gateway] = keys;
@@ -64,6 +81,6 @@ impl Layers {
                 client += &pep.table_of_client(&key);
             }
         }
-        Ok([server, client])
+        Ok([server + &laboratory, client])
     }
 }

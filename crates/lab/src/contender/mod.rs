@@ -82,6 +82,8 @@ enum Carrier {
     BentpipeHttp3,
     /// bentpipe that seals TCP beside its tunnel, a connection for each.
     BentpipeSle,
+    /// bentpipe that seals TCP beside its tunnel, packet by packet.
+    BentpipeLes,
     /// bentpipe that fetches pages ahead.
     BentpipePages(PagesAhead),
     /// bentpipe, and an operator's PEP in the gateway, which splits what TCP comes over the satellite beside the tunnel.
@@ -224,6 +226,7 @@ impl Contender {
             Carrier::Bentpipe(..)
             | Carrier::BentpipeTls(_)
             | Carrier::BentpipeSle
+            | Carrier::BentpipeLes
             | Carrier::BentpipePages(_)
             | Carrier::BentpipeHttp3
             | Carrier::Segments
@@ -272,7 +275,9 @@ impl Contender {
         match &self.carrier {
             Carrier::Split(_) | Carrier::Accelerator | Carrier::Segments => past(),
             Carrier::Program(program) if program.intercepts() => past(),
-            Carrier::BentpipeSle | Carrier::Hosts(Vpn::Sle(_) | Vpn::Les(_), _) => Err(
+            Carrier::BentpipeSle
+            | Carrier::BentpipeLes
+            | Carrier::Hosts(Vpn::Sle(_) | Vpn::Les(_), _) => Err(
                 "it seals TCP; UDP goes through the tunnel beside, as that of `bentpipe`".into(),
             ),
             _ => Ok(()),
@@ -333,6 +338,13 @@ impl Contender {
                 sle: Some(vpn::OuterEnd::Server),
                 ..settings("satellite")
             }),
+            Carrier::BentpipeLes => Some(Settings {
+                les: Some(Layers {
+                    flow: LesFlow::Short,
+                    peps: false,
+                }),
+                ..settings("satellite")
+            }),
             Carrier::BentpipePages(pages) => Some(Settings {
                 ahead: Some(pages),
                 ..settings("satellite")
@@ -356,7 +368,8 @@ impl Contender {
             | Carrier::BentpipeTls(_)
             | Carrier::BentpipePages(_)
             | Carrier::BentpipeHttp3
-            | Carrier::BentpipeSle => {}
+            | Carrier::BentpipeSle
+            | Carrier::BentpipeLes => {}
             Carrier::BesidePep => at_work.splitters = Some(splitters(split::Place::Gateway)?),
             Carrier::Accelerator => {
                 let settings = accelerator::settings(topology, local);

@@ -34,6 +34,7 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
         ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
         ("bentpipe-tls".to_owned(), Carrier::BentpipeTls("satellite")),
         ("bentpipe-sle".to_owned(), Carrier::BentpipeSle),
+        ("bentpipe-les".to_owned(), Carrier::BentpipeLes),
         ("bentpipe-http3".to_owned(), Carrier::BentpipeHttp3),
         ("prefetch".to_owned(), pages(PagesAhead::Clear)),
         ("trusted".to_owned(), pages(PagesAhead::Trusted)),
@@ -76,6 +77,7 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
         ("sle-transparent", Vpn::Sle(OuterEnd::Destination)),
         ("les", les(LesFlow::Short)),
         ("les-paper", les(LesFlow::Paper)),
+        ("les-psk", les(LesFlow::Psk)),
     ];
     let hosts = VPNS.into_iter().chain(own);
     all.extend(hosts.map(|(name, vpn)| (format!("{name}@hosts"), Carrier::Hosts(vpn, None))));

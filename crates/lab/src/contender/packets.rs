@@ -1,7 +1,7 @@
 //! Packets that a contender sends of its own, by which captures know them, and what may be in them or beside them.
 
 use super::vpn::Pep;
-use super::{Carrier, Contender, SERVER_PORT, bentpipe, segments, split};
+use super::{Carrier, Contender, SERVER_PORT, bentpipe, les, segments, split};
 use crate::capture::{ExpectedPackets, Tunnel};
 
 impl Contender {
@@ -45,6 +45,7 @@ impl Contender {
             | Carrier::Accelerator => Some(Tunnel::Udp(SERVER_PORT)),
             Carrier::BentpipeTls(_) => Some(Tunnel::Tcp(bentpipe::TLS_PORT)),
             Carrier::BentpipeSle => Some(Tunnel::Tcp(bentpipe::SLE_PORT)),
+            Carrier::BentpipeLes => Some(Tunnel::Udp(les::LES_PORT)),
             Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
             Carrier::Split(_) => None,
             Carrier::Hosts(_, Some(Pep::Segments)) => Some(Tunnel::Udp(SERVER_PORT)),
@@ -60,7 +61,9 @@ impl Contender {
     /// does not split, and bentpipe's where TCP is sealed beside it.
     pub(super) fn idle_tunnels(&self) -> [Option<Tunnel>; 3] {
         match &self.carrier {
-            Carrier::BentpipeSle => [Some(Tunnel::Udp(SERVER_PORT)), None, None],
+            Carrier::BentpipeSle | Carrier::BentpipeLes => {
+                [Some(Tunnel::Udp(SERVER_PORT)), None, None]
+            }
             // SYNs, and what is not relayed; the ends' own tunnel; keys of headers.
             Carrier::Hosts(vpn, Some(Pep::Segments)) => [
                 Some(vpn.tunnel()),

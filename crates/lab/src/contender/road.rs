@@ -36,6 +36,7 @@ impl Road {
             Carrier::Bentpipe(..)
             | Carrier::BentpipeTls(_)
             | Carrier::BentpipeSle
+            | Carrier::BentpipeLes
             | Carrier::BentpipeHttp3
             | Carrier::BentpipePages(_)
             | Carrier::BesidePep

@@ -77,6 +77,9 @@ pub enum Task {
         /// Nature of what is sent.
         #[serde(default)]
         content: ContentKind,
+        /// True if the contender's start counts, with the first transaction.
+        #[serde(default)]
+        cold: bool,
     },
     /// TLS handshakes with the web's hosts by turns, one after another, each over a new connection;
     /// or the contender's own.
@@ -240,6 +243,7 @@ impl Task {
             self,
             Self::Transfer { cold: true, .. }
                 | Self::Page { cold: true, .. }
+                | Self::Session { cold: true, .. }
                 | Self::Handshake {
                     to: HandshakeEnd::Contender,
                     ..

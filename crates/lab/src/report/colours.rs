@@ -11,7 +11,7 @@ use serde::Serialize;
 pub(super) const STYLE: &str = include_str!("page.css");
 
 /// Families by how a contender's name begins; of several the longest.
-const FAMILIES: [(&str, &str); 14] = [
+const FAMILIES: [(&str, &str); 15] = [
     ("plain", "plain"),
     ("accelerator", "accelerator"),
     ("split", "split"),
@@ -22,6 +22,7 @@ const FAMILIES: [(&str, &str); 14] = [
     ("pepsal", "pepsal"),
     ("bentpipe", "bentpipe"),
     ("bentpipe-sle", "sle"),
+    ("bentpipe-les", "les"),
     ("sle", "sle"),
     ("les", "les"),
     ("dssl", "dssl"),

@@ -18,9 +18,18 @@ pub(super) enum Done {
     Unfinished,
 }
 
+/// Cost of a contender's start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spent {
+    pub(super) time: Duration,
+    /// Bytes that have crossed the client's end of the link, both ways.
+    pub(super) bytes: u64,
+}
+
 impl Done {
-    /// With the time `spent` before the first figure added to it.
-    pub(super) fn after(mut self, spent: Duration) -> Self {
+    /// With what was spent before the first figure added to it.
+    pub(super) fn after(mut self, start: Spent) -> Self {
+        let spent = start.time;
         match &mut self {
             Self::Measured(seconds) => {
                 if let Some(first) = seconds.first_mut() {
@@ -33,8 +42,42 @@ impl Done {
                     first.paint_ms = first.paint_ms.map(|ms| ms + spent.as_secs_f64() * 1e3);
                 }
             }
-            Self::Spoken(_) | Self::Conversed(_) | Self::Unfinished => {}
+            Self::Conversed(exchanges) => {
+                for exchange in exchanges.iter_mut() {
+                    exchange.ended += spent;
+                }
+                if let Some(first) = exchanges.first_mut() {
+                    first.took += spent;
+                    first.bytes += start.bytes;
+                }
+            }
+            Self::Spoken(_) | Self::Unfinished => {}
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_counts_with_the_first_transaction_and_delays_all() {
+        let exchange = |ended| Exchange {
+            took: Duration::from_secs(1),
+            ended: Duration::from_secs(ended),
+            bytes: 10,
+        };
+        let done = Done::Conversed(vec![exchange(1), exchange(2)]);
+        let Done::Conversed(exchanges) = done.after(Spent {
+            time: Duration::from_secs(5),
+            bytes: 100,
+        }) else {
+            unreachable!("it was a session")
+        };
+        let found = exchanges
+            .iter()
+            .map(|one| (one.took.as_secs(), one.ended.as_secs(), one.bytes));
+        assert_eq!(found.collect::<Vec<_>>(), [(6, 6, 110), (1, 7, 10)]);
     }
 }

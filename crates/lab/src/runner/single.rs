@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 
 use super::Kit;
 use super::bounds::Watch;
-use super::done::Done;
+use super::done::{Done, Spent};
 use super::judge::{Evidence, judge};
 use super::keep::KeptFiles;
 use super::perform::{TaskPlace, since};
@@ -21,7 +21,9 @@ use crate::capture::{Capture, ExpectedPackets};
 use crate::contender::{AtWork, WEB_AUTHORITY, WEB_CERTIFICATE, WEB_KEY, hystart};
 use crate::experiment::{Experiment, NamedScenario, Run};
 use crate::results::{Outcome, Record, Transaction};
-use crate::workload::{Authority, DNS_PORT, Hosts, Resolver, Web, corpus, iperf3_version};
+use crate::workload::{
+    Authority, DNS_PORT, DeviceBytes, Hosts, Resolver, Web, corpus, iperf3_version,
+};
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::topology::{
     Ground, LINK_DEVICE, RESOLVER, RESOLVER6, Topology, TopologyConfig,
@@ -155,7 +157,8 @@ fn carry_out(
     let on_link = captures(contender.on_link(names), routers, [LINK_DEVICE; 2])?;
     let on_lans = captures(contender.on_lans(), routers, LAN_DEVICES)?;
     let mut at_work = None;
-    let began = Instant::now();
+    let counter = DeviceBytes::open(topology.terminal(), LINK_DEVICE)?;
+    let (began, before) = (Instant::now(), counter.now()?);
     let done = contender
         .start(&kit.available, &topology)
         .and_then(|started| {
@@ -172,8 +175,11 @@ fn carry_out(
             if !experiment.tasks[run.task].task.is_cold() {
                 return prepared.perform(&place, experiment.patience, stop);
             }
-            let spent = began.elapsed();
-            let left = experiment.patience.saturating_sub(spent);
+            let spent = Spent {
+                time: began.elapsed(),
+                bytes: counter.now()?.saturating_sub(before),
+            };
+            let left = experiment.patience.saturating_sub(spent.time);
             if left.is_zero() {
                 return Ok(Done::Unfinished);
             }

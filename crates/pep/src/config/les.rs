@@ -1,6 +1,7 @@
 //! A client's `[les]`: TCP that is sealed packet by packet, beside the tunnel.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
 use bentpipe_config::Source;
 use bentpipe_sealed::les::sa::{Handshake, MAX_PEPS, MAX_SELECTORS};
@@ -11,6 +12,7 @@ use toml::Spanned;
 use super::ConfigError;
 use super::front::Intercept;
 use super::identity::check_peer_key;
+use super::laboratory::LaboratoryTable;
 use super::value::{self, OnFailure, ServerAddress};
 use crate::keys::{PrivateKey, PublicKey};
 
@@ -28,6 +30,8 @@ pub struct ClientLes {
     pub port: u16,
     /// PEPs that may read headers; at most [`MAX_PEPS`], names, addresses and keys unique.
     pub peps: Vec<LesPep>,
+    /// File of the pre-shared key, of [`Handshake::Psk`] alone.
+    pub psk_file: Option<PathBuf>,
 }
 
 /// Operator's PEP that may read headers of a client's packets.
@@ -78,6 +82,7 @@ pub(super) struct ClientLesTable {
     port: u16,
     #[serde(default)]
     pep: Vec<Spanned<LesPep>>,
+    laboratory: Option<LaboratoryTable>,
 }
 
 /// Messages by which associations begin.
@@ -89,6 +94,8 @@ enum LesFlow {
     Short,
     /// The paper's three messages.
     Paper,
+    /// A key that both have beforehand, in laboratories.
+    Psk,
 }
 
 /// Checks a client's `[les]`; `paced` says that the link has a `max_rate`, which nobody keeps beside the tunnel.
@@ -118,6 +125,9 @@ pub(super) fn client(
         Some(_) if table.port == 0 => {
             format!("`port` of `[les]` is 0; name the server's, usually {LES_PORT}")
         }
+        Some(_) if matches!(table.flow, LesFlow::Psk) != table.laboratory.is_some() => {
+            "`flow = \"psk\"` and `[les.laboratory]` go together: they are for laboratories alone, for who has the key and a recording opens all of it; remove both".into()
+        }
         Some(_) if paced => {
             "`[les]` cannot keep `max_rate` of `[link]`, for its packets are not in the tunnel; remove one of them".into()
         }
@@ -129,9 +139,14 @@ pub(super) fn client(
                 handshake: match table.flow {
                     LesFlow::Short => Handshake::Short,
                     LesFlow::Paper => Handshake::Paper,
+                    LesFlow::Psk => Handshake::Psk,
                 },
                 port: table.port,
                 peps,
+                psk_file: table
+                    .laboratory
+                    .map(|laboratory| laboratory.checked(source))
+                    .transpose()?,
             }));
         }
     };

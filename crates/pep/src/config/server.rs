@@ -91,6 +91,7 @@ impl ServerConfig {
         let listen = Spanned::new(span, value::both_families(file.listen.into_inner()));
         let packets = packets::pools(source, file.packets)?;
         let keys: Vec<_> = file.client.iter().filter_map(Entry::listed).collect();
+        let number = file.client.len();
         let clients = clients::clients(
             source,
             file.client,
@@ -109,7 +110,7 @@ impl ServerConfig {
             listening: Listening {
                 addresses: source.placed(listen),
                 tls: listening::tls(source, file.listen_tls, file.tls)?,
-                les: les::les(source, file.les, &packets, &own)?,
+                les: les::les(source, file.les, &packets, (&own, number))?,
                 public_address: file.public_address,
                 shards: shards.transpose()?,
             },

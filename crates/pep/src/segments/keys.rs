@@ -105,7 +105,7 @@ pub(super) struct GrantedKeys {
 }
 
 impl HeaderKeys for GrantedKeys {
-    fn open(&mut self, now: Instant, datagram: &[u8]) -> Result<OpenedPacket, StaysClosed> {
+    fn open(&mut self, now: Instant, datagram: &Bytes) -> Result<OpenedPacket, StaysClosed> {
         let mut grants = self.door.grants();
         let opened = grants.open(now, datagram).map_err(|why| match why {
             PepUnopened::Discarded(Discarded::Packet(_)) => StaysClosed::Copy,
@@ -119,7 +119,7 @@ impl HeaderKeys for GrantedKeys {
             zone: opened
                 .packet
                 .zone()
-                .map_or_else(Bytes::new, Bytes::copy_from_slice),
+                .map_or_else(Bytes::new, |zone| datagram.slice_ref(zone)),
         })
     }
 

@@ -48,8 +48,8 @@ pub(super) enum StaysClosed {
 
 /// Keys of header zones that clients have granted to this PEP.
 pub(super) trait HeaderKeys {
-    /// Opens the header zone of a datagram.
-    fn open(&mut self, now: Instant, datagram: &[u8]) -> Result<OpenedPacket, StaysClosed>;
+    /// Opens the header zone of a datagram; the payload zone is a part of it.
+    fn open(&mut self, now: Instant, datagram: &Bytes) -> Result<OpenedPacket, StaysClosed>;
 
     /// Appends a packet of this PEP to `out`, with this header and payload zone. False: no key of the pair is here any more,
     /// or the header has no form that is carried.
@@ -72,7 +72,7 @@ pub(super) trait HeaderKeys {
 pub(super) struct NoKeys;
 
 impl HeaderKeys for NoKeys {
-    fn open(&mut self, _: Instant, _: &[u8]) -> Result<OpenedPacket, StaysClosed> {
+    fn open(&mut self, _: Instant, _: &Bytes) -> Result<OpenedPacket, StaysClosed> {
         Err(StaysClosed::NoKey)
     }
 
@@ -136,8 +136,10 @@ impl Layers {
     ) -> Result<LayeredSegment, StaysClosed> {
         let header = Header::parse(packet).filter(|it| it.protocol == UDP && !it.fragment);
         let start = header.map_or(packet.len(), |header| header.offset + UDP_HEADER);
-        let datagram = packet.get(start..).ok_or(StaysClosed::NoKey)?;
-        let opened = self.keys.open(now, datagram)?;
+        if start > packet.len() {
+            return Err(StaysClosed::NoKey);
+        }
+        let opened = self.keys.open(now, &packet.slice(start..))?;
         self.learn(side, &opened, packet.slice(..start));
         // UDP has no flows that a PEP relays.
         let headers = Headers::read(&opened.header).ok_or(StaysClosed::NoKey)?;

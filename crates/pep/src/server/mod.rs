@@ -104,9 +104,8 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let memory = process::total_memory(config.total_memory);
     let sealed = config.sle.as_ref();
     let sealed = sealed.map(|sle| SealedTunnels::new(sle, memory));
-    let layered = config
-        .les()
-        .map(|les| Arc::new(LayeredTunnels::new(&les.peps)));
+    let layered = config.les().map(LayeredTunnels::new).transpose()?;
+    let layered = layered.map(Arc::new);
     let (orders, door, sle, les) = {
         let _inside = runtime.enter();
         let orders = Orders::take(&config.monitoring, config.responder.as_ref())?;

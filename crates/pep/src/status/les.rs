@@ -16,6 +16,9 @@ pub struct Les {
     /// Reason why none stands, or why nothing comes by it (client).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// True if the keys are those of a laboratory, pre-shared.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub laboratory: bool,
     /// Associations that have stood.
     pub associations_total: u64,
     /// Packets that were received and opened.
@@ -111,6 +114,9 @@ impl Les {
 
 impl Display for Les {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.laboratory {
+            f.write_str("pre-shared key of a laboratory; ")?;
+        }
         match (&self.reason, self.stands) {
             (Some(reason), _) => write!(f, "{reason}; ")?,
             (None, true) => f.write_str("stands; ")?,

@@ -31,7 +31,8 @@ use super::tuning;
 use crate::transport::MemoryPool;
 pub use config::{EngineConfig, ServerSetup};
 use connections::Connections;
-use schedule::{RoundRobin, Timers};
+use schedule::RoundRobin;
+pub(crate) use schedule::Timers;
 
 /// Names a connection of an engine; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

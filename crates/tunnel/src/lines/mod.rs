@@ -11,6 +11,7 @@ mod config;
 mod line;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +25,9 @@ use quinn_proto::{
 use zeroize::Zeroizing;
 
 use crate::engine::identity::PublicKey;
-use crate::engine::{ConnectionId, Handshakes, Output, ServerSetup, Verdict, is_initial, tuning};
+use crate::engine::{
+    ConnectionId, Handshakes, Output, ServerSetup, Timers, Verdict, is_initial, tuning,
+};
 use crate::text::printable;
 use bentpipe_units::Seed;
 use line::Line;
@@ -51,6 +54,7 @@ pub struct Lines {
     /// Clients that have not proven their keys yet.
     handshakes: Handshakes,
     lines: BTreeMap<ConnectionId, Line>,
+    timers: Timers,
     handles: HashMap<ConnectionHandle, ConnectionId>,
     next: u64,
     notices: VecDeque<(ConnectionId, LineNotice)>,
@@ -73,6 +77,7 @@ impl Lines {
             server,
             handshakes: Handshakes::new(seed),
             lines: BTreeMap::new(),
+            timers: Timers::default(),
             handles: HashMap::new(),
             next: 0,
             notices: VecDeque::new(),
@@ -215,9 +220,11 @@ impl Lines {
             }
         }
         if line.quic.is_drained() {
+            self.timers.set(id, None);
             self.handles.remove(&line.handle);
             self.handshakes.forget(id);
         } else {
+            self.timers.set(id, line.quic.poll_timeout());
             self.lines.insert(id, line);
         }
     }
@@ -244,6 +251,7 @@ impl Lines {
     /// Drops a line without a word to its peer.
     fn forget(&mut self, id: ConnectionId) {
         self.handshakes.forget(id);
+        self.timers.set(id, None);
         let Some(mut line) = self.lines.remove(&id) else {
             return;
         };
@@ -280,19 +288,15 @@ impl Lines {
     }
 
     /// Instant at which [`Self::handle_timeout`] is to be called.
-    pub fn poll_timeout(&mut self) -> Option<Instant> {
-        let lines = self.lines.values_mut();
-        let lines = lines.filter_map(|line| line.quic.poll_timeout());
-        lines.chain(self.handshakes.poll_timeout()).min()
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let both = [self.timers.earliest(), self.handshakes.poll_timeout()];
+        both.into_iter().flatten().min()
     }
 
     /// Runs every timer that is due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let is_due = |line: &mut Line| line.quic.poll_timeout().is_some_and(|at| at <= now);
-        let due = self.lines.iter_mut();
-        let due: Vec<_> = due
-            .filter_map(|(id, line)| is_due(line).then_some(*id))
-            .collect();
+        // All first: a line whose next timer is due at once has its turn with the next call.
+        let due: Vec<_> = iter::from_fn(|| self.timers.pop_due(now)).collect();
         for id in due {
             if let Some(line) = self.lines.get_mut(&id) {
                 line.quic.handle_timeout(now);

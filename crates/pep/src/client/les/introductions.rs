@@ -1,5 +1,6 @@
 //! PEPs of a client's LES that come and go: when they connect, when the configuration is read again, when the client stops.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use bentpipe_sealed::les::sa::PepKey;
@@ -41,6 +42,10 @@ impl Layering {
         }
         let said = format!("+{} -{} PEPs", new.len(), gone.len());
         let key = |pep: &LesPep| PepKey(pep.public_key.to_bytes());
+        if !gone.is_empty() {
+            // Others have relayed together with it, and it may be dead: they reset that, and get the keys of the next association.
+            self.peps.end_all_but(&BTreeSet::new());
+        }
         let mut road = self.road.borrow_mut();
         if let LesRoad::Agreed(agreed) = &mut *road {
             // First: nothing more is sealed under keys that one has who is to go.

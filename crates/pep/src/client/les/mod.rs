@@ -24,7 +24,7 @@ use std::rc::Rc;
 
 use bentpipe_proto::tunnel::{LesBody, LesKind};
 use bentpipe_sealed::les::Unwritten;
-use bentpipe_sealed::les::sa::{AnswerCode, Initiator, PepKey, Plan, Step, Unsent, Violation};
+use bentpipe_sealed::les::sa::{AnswerCode, Initiator, PepKey, Plan, Psk, Step, Unsent, Violation};
 use bytes::{Bytes, BytesMut};
 use tokio::net::UdpSocket;
 use tokio::task::yield_now;
@@ -33,7 +33,7 @@ use super::connections::Attempt;
 use super::tunnels::Tunnels;
 use crate::config::{ClientConfig, ClientLes};
 use crate::keys::PrivateKey;
-use crate::les::{BATCH, LesTraffic, READ, begins_connection, material, tcp};
+use crate::les::{BATCH, LesTraffic, READ, begins_connection, fresh, material, psk, tcp};
 use crate::process::{self, RunError};
 use crate::status;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
@@ -52,6 +52,8 @@ pub(crate) struct Layering {
     /// The tunnel goes over TLS: UDP does not pass, or is not to be used.
     over_tls: Cell<bool>,
     unheard: RefCell<Unheard>,
+    /// Key of a laboratory, in place of those of the tunnel.
+    psk: Option<Psk>,
     /// PEPs that are to have K2.
     peps: Rc<Peps>,
     /// PEPs that the server of this number has accepted.
@@ -108,6 +110,7 @@ impl Layering {
             lacking_told: Cell::new(false),
             over_tls: Cell::new(false),
             unheard: RefCell::default(),
+            psk: psk(les.psk_file.as_deref()).map_err(RunError::Key)?,
             peps: Rc::new(peps),
             accepted: RefCell::default(),
         })
@@ -223,6 +226,9 @@ impl Layering {
             }
             let now = process::now();
             let inputs = agreed.initiator.due(now).and_then(|count| {
+                if let Some(psk) = &self.psk {
+                    return Some(fresh(psk.exporter(count)));
+                }
                 let inputs = |connection: &Connection| material(connection, count);
                 self.tunnels.look_at(agreed.tunnel, inputs)
             });
@@ -239,6 +245,12 @@ impl Layering {
         let id = agreed.tunnel;
         match step {
             Step::Send(kind, body) => {
+                if let Some(psk) = &self.psk {
+                    // What is lost is sent again.
+                    let message = psk.seal(kind, body.as_ref());
+                    let _ = self.socket.try_send_to(&message, agreed.server);
+                    return;
+                }
                 self.tunnels
                     .change(id, |connection| connection.tunnel.send_les(kind, body));
             }
@@ -353,6 +365,15 @@ impl Layering {
         let LesRoad::Agreed(agreed) = &mut *road else {
             return false;
         };
+        let message = self.psk.as_ref().and_then(|psk| psk.open(datagram));
+        if let Some((kind, body)) = message {
+            // Whoever repeats an old one is not answered.
+            let now = process::now();
+            if kind == LesKind::Q2 && agreed.initiator.on_q2(now, body).is_ok() {
+                self.advance(agreed);
+            }
+            return false;
+        }
         let mut traffic = self.traffic.borrow_mut();
         let opened = agreed
             .initiator
@@ -397,6 +418,7 @@ impl Layering {
         let refused = |pep| wanted.as_ref().is_some_and(|wanted| !wanted.contains(&pep));
         status::Les {
             reason,
+            laboratory: self.psk.is_some(),
             peps: self.peps.report(refused),
             ..self.traffic.borrow().report(stands)
         }

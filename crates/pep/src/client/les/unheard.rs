@@ -9,6 +9,13 @@ use bentpipe_tunnel::engine::Connection;
 /// Time for which packets leave, and none comes, until that is told.
 const UNHEARD: Duration = Duration::from_secs(10);
 
+/// Looks in that time which must find that packets have left: the last word of a connection has no answer, and the first of the
+/// next one may have left just before the look.
+const LOOKS: u32 = 3;
+
+/// Silence after which packets that leave have nothing to do with those before: TCP that waits for an answer repeats sooner.
+const SILENCE: Duration = Duration::from_secs(30);
+
 /// What has become of packets since the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HearingNews {
@@ -20,13 +27,45 @@ enum HearingNews {
     Heard,
 }
 
+/// Packets that leave, and none comes.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    /// Instants of the first look and the last at which more had left than before.
+    first: Instant,
+    last: Instant,
+    /// Number of such looks.
+    looks: u32,
+}
+
+impl Leaving {
+    /// More packets have left before the look at `now`.
+    fn on_leave(before: Option<Self>, now: Instant) -> Self {
+        let goes_on = |it: &Self| now.saturating_duration_since(it.last) <= SILENCE;
+        let Self { first, looks, .. } = before.filter(goes_on).unwrap_or(Self {
+            first: now,
+            last: now,
+            looks: 0,
+        });
+        Self {
+            first,
+            last: now,
+            looks: looks + 1,
+        }
+    }
+
+    /// Says whether somebody waits for answers.
+    fn is_long(self) -> bool {
+        self.looks >= LOOKS && self.last.saturating_duration_since(self.first) >= UNHEARD
+    }
+}
+
 /// Watch over the count of packets: a state machine without a clock.
 #[derive(Debug, Default)]
 pub(super) struct Unheard {
     sent: u64,
     received: u64,
-    /// Instants of the first look and the last at which more had left than before, since a packet came.
-    leaving: Option<[Instant; 2]>,
+    /// Packets that have left since one came.
+    leaving: Option<Leaving>,
     told: bool,
 }
 
@@ -43,11 +82,10 @@ impl Unheard {
             };
         }
         if leave {
-            let [first, _] = self.leaving.unwrap_or([now; 2]);
-            self.leaving = Some([first, now]);
+            self.leaving = Some(Leaving::on_leave(self.leaving, now));
         }
-        let long = |[first, last]: [Instant; 2]| last.saturating_duration_since(first) >= UNHEARD;
-        match self.leaving.is_some_and(long) && !std::mem::replace(&mut self.told, true) {
+        let long = self.leaving.is_some_and(Leaving::is_long);
+        match long && !std::mem::replace(&mut self.told, true) {
             true => HearingNews::Unheard,
             false => HearingNews::None,
         }
@@ -131,6 +169,13 @@ mod tests {
         assert_eq!(news((0..100).map(|second| (second, second / 9))), []);
         // Words that are not repeated: nobody waits.
         assert_eq!(news((0..100).map(|second| (second.min(5), 0))), []);
+        // Connections every 20 s: first word, answer, last word.
+        let times = |second: u64, at: u64| (second + 20 - at) / 20;
+        let connections = |second| (times(second, 0) + times(second, 2), times(second, 1));
+        assert_eq!(news((0..200).map(connections)), []);
+        // An hour in which nobody speaks, between a last word and an answer that takes three seconds.
+        let idle = |second: u64| (1 + second.saturating_sub(3599).min(3), second / 3603);
+        assert_eq!(news((0..3700).map(idle)), []);
         // Attempts of TCP, 0, 1, 3, 7 and 15 s after the first.
         let attempts = |second| [0, 1, 3, 7, 15].iter().filter(|at| **at <= second).count() as u64;
         let told = news((0..100).map(|second| (attempts(second), 0)));

@@ -1,6 +1,7 @@
 //! A server's `[les]`: where packets come that clients seal beside their tunnels.
 
 use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use bentpipe_config::{Placed, Source};
 use serde::{Deserialize, Deserializer};
@@ -10,6 +11,7 @@ use super::Packets;
 use super::listening::{listen, one_of_each};
 use crate::config::ConfigError;
 use crate::config::identity::check_peer_key;
+use crate::config::laboratory::LaboratoryTable;
 use crate::config::les::LES_PORT;
 use crate::config::value;
 use crate::keys::{PrivateKey, PublicKey};
@@ -24,6 +26,8 @@ pub struct LesListening {
     pub addresses: Placed<Vec<SocketAddr>>,
     /// Keys of the PEPs to which clients may hand K2.
     pub peps: Vec<PublicKey>,
+    /// File of the pre-shared key, of a laboratory's server alone.
+    pub psk_file: Option<PathBuf>,
 }
 
 /// A server's `[les]` as written.
@@ -34,6 +38,7 @@ pub(super) struct LesTable {
     listen: Option<Spanned<Vec<SocketAddr>>>,
     #[serde(default)]
     peps: Vec<Spanned<PublicKey>>,
+    laboratory: Option<LaboratoryTable>,
 }
 
 fn some_listen<'de, D: Deserializer<'de>>(
@@ -42,12 +47,13 @@ fn some_listen<'de, D: Deserializer<'de>>(
     listen(deserializer).map(Some)
 }
 
-/// Checks a server's `[les]`, whose packets need the device of `packets`; `own` is the server's key.
+/// Checks a server's `[les]`, whose packets need the device of `packets`; `own` is the server's key, and `clients` the number
+/// that it lists.
 pub(super) fn les(
     source: &Source,
     written: Option<Spanned<LesTable>>,
     packets: &Packets,
-    own: &PrivateKey,
+    (own, clients): (&PrivateKey, usize),
 ) -> Result<Option<LesListening>, ConfigError> {
     let Some(table) = written else {
         return Ok(None);
@@ -60,7 +66,17 @@ pub(super) fn les(
         ));
     }
     let everywhere = || vec![(Ipv6Addr::UNSPECIFIED, LES_PORT).into()];
-    let LesTable { listen, peps } = table.into_inner();
+    let LesTable {
+        listen,
+        peps,
+        laboratory,
+    } = table.into_inner();
+    if laboratory.is_some() && clients != 1 {
+        let fault = format!(
+            "`[les.laboratory]` serves one client, for its key does not tell who comes, and {clients} are listed; remove it: it is for laboratories alone"
+        );
+        return Err(source.error(&span, fault));
+    }
     let listen = listen.unwrap_or_else(|| Spanned::new(span, everywhere()));
     one_of_each(source, "listen", &listen)?;
     let span = listen.span();
@@ -72,6 +88,9 @@ pub(super) fn les(
     Ok(Some(LesListening {
         addresses: source.placed(addresses),
         peps: accepted(source, &peps, own)?,
+        psk_file: laboratory
+            .map(|laboratory| laboratory.checked(source))
+            .transpose()?,
     }))
 }
 

@@ -35,7 +35,7 @@ impl OneAssociation {
 }
 
 impl HeaderKeys for OneAssociation {
-    fn open(&mut self, _: Instant, datagram: &[u8]) -> Result<OpenedPacket, StaysClosed> {
+    fn open(&mut self, _: Instant, datagram: &Bytes) -> Result<OpenedPacket, StaysClosed> {
         for (reader, toward) in self.readers.iter_mut().zip([Toward::B, Toward::A]) {
             match reader.open(datagram) {
                 Ok(opened) => {
@@ -44,7 +44,9 @@ impl HeaderKeys for OneAssociation {
                         toward,
                         renewed: false,
                         header: Bytes::copy_from_slice(opened.header()),
-                        zone: Bytes::copy_from_slice(opened.zone().unwrap_or_default()),
+                        zone: opened
+                            .zone()
+                            .map_or_else(Bytes::new, |zone| datagram.slice_ref(zone)),
                     });
                 }
                 Err(Discarded::Packet(_)) => return Err(StaysClosed::Copy),
@@ -220,7 +222,7 @@ fn without_a_key_nothing_is_opened_or_written() {
 struct EverAnother(OneAssociation);
 
 impl HeaderKeys for EverAnother {
-    fn open(&mut self, now: Instant, datagram: &[u8]) -> Result<OpenedPacket, StaysClosed> {
+    fn open(&mut self, now: Instant, datagram: &Bytes) -> Result<OpenedPacket, StaysClosed> {
         let number = u128::from_be_bytes(self.0.scope) + 1;
         self.0.scope = number.to_be_bytes();
         self.0.open(now, datagram)

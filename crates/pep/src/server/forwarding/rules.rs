@@ -23,7 +23,8 @@ const PRIVATE: [(Family, &str); 2] = [
 
 /// The chains, as between the braces of the table.
 pub(super) fn body(ports: &[u16], forwarding: Option<&Forwarding>, router: Router) -> String {
-    let mut chains = vec![quiet(ports)];
+    let kept_in = forwarding.map_or(&[][..], |forwarding| &forwarding.translated);
+    let mut chains = vec![quiet(ports, kept_in)];
     if let Some(forwarding) = forwarding {
         let families = [(Family::V4, router.ipv4), (Family::V6, router.ipv6)];
         let shut = families.into_iter().filter(|(_, forwards)| !forwards);
@@ -39,8 +40,9 @@ pub(super) fn body(ports: &[u16], forwarding: Option<&Forwarding>, router: Route
 }
 
 /// Drops the kernel's ICMP errors about datagrams to `ports`. The error quotes the datagram: its destination port stands
-/// behind 8 bytes of ICMP, the quoted IP header (20 or 40 bytes) and the source port.
-fn quiet(ports: &[u16]) -> Chain {
+/// behind 8 bytes of ICMP, the quoted IP header (20 or 40 bytes) and the source port. Drops, too, what this machine's own programs
+/// say to clients once the device is gone.
+fn quiet(ports: &[u16], translated: &[IpNet]) -> Chain {
     let rules = ports.iter().flat_map(|port| {
         [(Family::V4, (8 + 20 + 2) * 8), (Family::V6, (8 + 40 + 2) * 8)].map(|(family, offset)| {
             let icmp = family.icmp();
@@ -49,7 +51,18 @@ fn quiet(ports: &[u16]) -> Chain {
             )
         })
     });
-    Chain::at("quiet", "filter", "output priority filter").rules(rules)
+    Chain::at("quiet", "filter", "output priority filter")
+        .rules(rules)
+        .rules(astray(translated))
+}
+
+/// Drops what is for clients and would go another way: the table outlives a killed server, and its device does not; then other
+/// routes would lead it out in clear.
+fn astray(translated: &[IpNet]) -> impl Iterator<Item = String> {
+    by_family(translated).map(|(family, prefixes)| {
+        let header = family.header();
+        format!("oifname != \"{NAME}\" {header} daddr {prefixes} counter drop")
+    })
 }
 
 /// The name of the chain that stands for "this machine did not forward before".
@@ -96,11 +109,6 @@ fn forward(forwarding: &Forwarding, shut: &[Family]) -> Chain {
             "oifname \"{NAME}\" ct direction original meta l4proto udp ct original proto-dst {port} {header} daddr {to} udp dport {port} accept"
         )
     });
-    // The table outlives a killed server, and its device does not: then other routes would lead answers out in clear.
-    let astray = by_family(&forwarding.translated).map(|(family, prefixes)| {
-        let header = family.header();
-        format!("oifname != \"{NAME}\" {header} daddr {prefixes} counter drop")
-    });
     let led = by_family(&forwarding.translated).map(|(family, prefixes)| {
         let header = family.header();
         format!(
@@ -116,7 +124,7 @@ fn forward(forwarding: &Forwarding, shut: &[Family]) -> Chain {
         .rule(format_args!(
             "iifname \"{NAME}\" oifname \"{NAME}\" counter drop"
         ))
-        .rules(astray)
+        .rules(astray(&forwarding.translated))
         .rules(published)
         .rules(led)
         .rule(format_args!(

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::{LesBody, LesKind};
 use bentpipe_sealed::les::Spi;
-use bentpipe_sealed::les::sa::{Proposal, Responder, Rules, Step, Unsent, Violation};
+use bentpipe_sealed::les::sa::{Material, Proposal, Responder, Rules, Step, Unsent, Violation};
 use bytes::{Bytes, BytesMut};
 use ipnet::IpNet;
 
 use super::super::clients::Client;
 use super::{LayeredPacket, LayeredTunnels, ReturnPath};
-use crate::les::{LesTraffic, material, tcp};
+use crate::les::{LesTraffic, fresh, material, tcp};
 use crate::process;
 use crate::shard::Shard;
 use crate::status;
@@ -70,6 +70,7 @@ impl LayeredEnds {
     ) {
         if !client.is_paced() {
             connection.tunnel.agreement_mut().offer_les();
+            self.tunnels.on_client((self.index, id));
             self.ends.borrow_mut().insert(id, LayeredEnd::default());
         }
     }
@@ -116,9 +117,19 @@ impl LayeredEnds {
         let material = self
             .shard
             .peek(|engine| material(engine.peek(id)?, proposal.count));
-        let Some(material) = material else {
-            return Ok(());
-        };
+        match material {
+            Some(material) => self.judge(end, &proposal, &material),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes Q1 of a tunnel, or in a laboratory one that needs none.
+    fn judge(
+        &self,
+        end: &mut LayeredEnd,
+        proposal: &Proposal,
+        material: &Material,
+    ) -> Result<(), Violation> {
         // Each packet is judged by the client's rights.
         let prefixes = everywhere();
         let taken = |spi| self.tunnels.is_taken(spi);
@@ -127,10 +138,35 @@ impl LayeredEnds {
             prefixes: &prefixes,
             peps: &peps,
             taken: &taken,
-            psk: false,
+            psk: self.tunnels.psk.is_some(),
         };
         let now = process::now();
-        end.responder.on_q1(now, &proposal, &material, &rules)
+        end.responder.on_q1(now, proposal, material, &rules)
+    }
+
+    /// Takes a message of a laboratory's client, and answers; true if `datagram` is one.
+    fn on_datagram(&self, end: &mut LayeredEnd, from: &ReturnPath, datagram: &[u8]) -> bool {
+        let Some(psk) = &self.tunnels.psk else {
+            return false;
+        };
+        let Some((kind, body)) = psk.open(datagram) else {
+            return false;
+        };
+        if let Ok(proposal) = Proposal::parse(body)
+            && kind == LesKind::Q1
+        {
+            let material = fresh(psk.exporter(proposal.count));
+            if let Err(fault) = self.judge(end, &proposal, &material) {
+                tracing::debug!("a message of LES is refused: {fault}");
+            }
+        }
+        while let Some(step) = end.responder.poll_step() {
+            if let Step::Send(kind, body) = step {
+                // What is lost is asked for again.
+                from.send(&psk.seal(kind, body.as_ref()));
+            }
+        }
+        true
     }
 
     fn take_steps(&self, id: ConnectionId, end: &mut LayeredEnd) {
@@ -172,10 +208,19 @@ impl LayeredEnds {
             bytes,
         } in packets
         {
-            let end = ends.get_mut(&tunnel);
-            let Some(inner) = end.and_then(|end| open(end, &from, &bytes)) else {
+            let Some(end) = ends.get_mut(&tunnel) else {
                 continue;
             };
+            if self.on_datagram(end, &from, &bytes) {
+                continue;
+            }
+            let Some(inner) = open(end, &from, &bytes) else {
+                continue;
+            };
+            if self.tunnels.psk.is_some() {
+                // An association of a laboratory stands from its first packet on.
+                self.take_steps(tunnel, end);
+            }
             match opened.iter_mut().find(|(id, _)| *id == tunnel) {
                 Some((_, own)) => own.push(inner),
                 None => opened.push((tunnel, vec![inner])),
@@ -241,7 +286,10 @@ impl LayeredEnds {
         let mut ends = self.ends.borrow_mut();
         let end = ends.get_mut(&id)?;
         let stands = end.responder.live().stands();
-        Some(end.traffic.report(stands))
+        Some(status::Les {
+            laboratory: self.tunnels.psk.is_some(),
+            ..end.traffic.report(stands)
+        })
     }
 }
 

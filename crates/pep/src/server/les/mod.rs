@@ -14,11 +14,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use bentpipe_sealed::les::sa::{Held, PepKey};
+use bentpipe_sealed::les::sa::{Held, PepKey, Psk};
 use bentpipe_sealed::les::{Spi, spi_of};
 
+use crate::config::LesListening;
 use crate::keys::PublicKey;
+use crate::les::psk;
 use crate::net::datagrams::DatagramSocket;
+use crate::process::RunError;
 use crate::status;
 use bentpipe_tunnel::engine::ConnectionId;
 pub(super) use door::{LesDoor, LesInbox};
@@ -52,6 +55,8 @@ pub(super) struct LayeredPacket {
 #[derive(Default)]
 pub(super) struct LayeredTunnels {
     table: Mutex<SpiTable>,
+    /// Key of a laboratory, in place of those of tunnels.
+    psk: Option<Psk>,
 }
 
 /// Associations that are received, and packets that are not.
@@ -63,14 +68,29 @@ struct SpiTable {
     refused: status::LesRefused,
     /// PEPs to which clients may hand K2.
     peps: Vec<PepKey>,
+    /// Shard and tunnel of a laboratory's client, who has all packets that are nobody else's.
+    laboratory: Option<(u8, ConnectionId)>,
 }
 
 impl LayeredTunnels {
-    /// No association yet; clients may hand K2 to PEPs with these keys.
-    pub(super) fn new(peps: &[PublicKey]) -> Self {
-        let tunnels = Self::default();
-        tunnels.accept(peps);
-        tunnels
+    /// No association yet; clients may hand K2 to the PEPs of `les`.
+    ///
+    /// # Errors
+    /// The file of a laboratory's key holds none any more.
+    pub(super) fn new(les: &LesListening) -> Result<Self, RunError> {
+        let tunnels = Self {
+            psk: psk(les.psk_file.as_deref()).map_err(RunError::Key)?,
+            ..Self::default()
+        };
+        tunnels.accept(&les.peps);
+        Ok(tunnels)
+    }
+
+    /// A client has connected; in a laboratory all packets are its own.
+    fn on_client(&self, place: (u8, ConnectionId)) {
+        if self.psk.is_some() {
+            self.table().laboratory = Some(place);
+        }
     }
 
     /// Clients may hand K2 to PEPs with these keys from now on; associations that stand are what they were.
@@ -95,6 +115,9 @@ impl LayeredTunnels {
         from: impl FnOnce() -> ReturnPath,
     ) -> Option<(u8, ConnectionId)> {
         let mut table = self.table();
+        if table.laboratory.is_some() {
+            return table.laboratory;
+        }
         let Some(spi) = spi_of(datagram) else {
             table.refused.malformed += 1;
             return None;

@@ -8,7 +8,7 @@ use super::ConnectionId;
 
 /// Timers of connections, one each at most.
 #[derive(Default)]
-pub(super) struct Timers {
+pub(crate) struct Timers {
     order: BTreeSet<(Instant, ConnectionId)>,
     /// Each connection's entry in `order`.
     of: BTreeMap<ConnectionId, Instant>,
@@ -16,7 +16,7 @@ pub(super) struct Timers {
 
 impl Timers {
     /// Sets the timer of a connection, or clears it, instead of the one that it had.
-    pub(super) fn set(&mut self, id: ConnectionId, due: Option<Instant>) {
+    pub(crate) fn set(&mut self, id: ConnectionId, due: Option<Instant>) {
         if let Some(old) = self.of.remove(&id) {
             self.order.remove(&(old, id));
         }
@@ -27,14 +27,14 @@ impl Timers {
     }
 
     /// Takes the earliest timer that is due at `now`, and returns its connection.
-    pub(super) fn pop_due(&mut self, now: Instant) -> Option<ConnectionId> {
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<ConnectionId> {
         let &(_, id) = self.order.first().filter(|(due, _)| *due <= now)?;
         self.set(id, None);
         Some(id)
     }
 
     /// Time of the earliest timer.
-    pub(super) fn earliest(&self) -> Option<Instant> {
+    pub(crate) fn earliest(&self) -> Option<Instant> {
         self.order.first().map(|(due, _)| *due)
     }
 }
