@@ -39,7 +39,7 @@ use crate::status;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
 pub(super) use outer::OuterSocket;
 use outer::{NotThere, OuterTarget};
-use ways::{Pause, TriedWays, WayKind};
+use ways::{OuterWay, Pause, TriedWays, WayKind};
 
 /// Time after which a flow without an answer speaks against its way, if no other was answered meanwhile: more than a server
 /// takes for a name and a destination that are dead.
@@ -226,12 +226,12 @@ impl Sealing {
     /// Connects for one flow to `destination`; `None` if that is to go through the tunnel.
     pub(super) async fn connect(&self, destination: &Destination) -> Option<OuterSocket> {
         let target = self.target(destination)?;
-        let (now, ip) = (process::now(), target.address.ip());
-        if !self.ways.borrow_mut().permits(now, target.kind, ip) {
+        let (now, way) = (process::now(), target.way);
+        if !self.ways.borrow_mut().permits(now, way) {
             self.traffic.fell_back();
             return None;
         }
-        let asking = target.kind == WayKind::Transparent && !self.ways.borrow().is_proven(now, ip);
+        let asking = way.kind == WayKind::Transparent && !self.ways.borrow().is_proven(now, way);
         let connected = async {
             let outer = OuterSocket::connect(target, self.mark).await?;
             match asking {
@@ -313,19 +313,18 @@ impl Sealing {
                 && is_elsewhere(address)
                 && prefixes.iter().any(|net| net.contains(address))
         };
-        let tunnel = agreed.tunnel;
-        match destination.host {
-            Host::Ip(ip) if taken_in(&ip.to_canonical()) => Some(OuterTarget {
+        let way = match destination.host {
+            Host::Ip(ip) if taken_in(&ip.to_canonical()) => OuterWay {
                 kind: WayKind::Transparent,
                 address: (ip.to_canonical(), destination.port).into(),
-                tunnel,
-            }),
-            _ => agreed.server.map(|address| OuterTarget {
+            },
+            _ => OuterWay {
                 kind: WayKind::Addressed,
-                address,
-                tunnel,
-            }),
-        }
+                address: agreed.server?,
+            },
+        };
+        let tunnel = agreed.tunnel;
+        Some(OuterTarget { way, tunnel })
     }
 
     /// True if flows are sealed with keys of `tunnel` now.
@@ -346,15 +345,15 @@ impl Sealing {
 
     /// A flow has ended before the server's answer, or never left.
     fn distrust(&self, target: OuterTarget, why: &str) {
-        let (kind, ip) = (target.kind, target.address.ip());
-        let pause = self.ways.borrow_mut().on_failed(process::now(), kind, ip);
+        let address = target.way.address;
+        let pause = self.ways.borrow_mut().on_failed(process::now(), target.way);
         match pause {
             Some(Pause::All(pause)) => tracing::warn!(
                 "flows cannot be sealed beside the tunnel: {why}; they go through the tunnel for {} s",
                 pause.as_secs()
             ),
             Some(Pause::One(pause)) => tracing::info!(
-                "flows to {ip} cannot be sealed beside the tunnel: {why}; they go through the tunnel for {} s",
+                "flows to {address} cannot be sealed beside the tunnel: {why}; they go through the tunnel for {} s",
                 pause.as_secs()
             ),
             None => {}
@@ -367,17 +366,18 @@ impl Sealing {
         let began = process::now();
         // Ends at once if the flow ends without an answer.
         if timeout(SLOW, answer).await.is_err()
-            && !self.ways.borrow().has_answered(target.address.ip(), began)
+            && !self.ways.borrow().has_answered(target.way, began)
         {
             self.distrust(target, &format!("no answer for {} s", SLOW.as_secs()));
         }
     }
 
     fn on_answered(&self, target: OuterTarget) {
-        let (kind, ip) = (target.kind, target.address.ip());
         // By the server of a tunnel that is no more, about which nothing is asked.
         if self.is_of(target.tunnel) {
-            self.ways.borrow_mut().on_answered(process::now(), kind, ip);
+            self.ways
+                .borrow_mut()
+                .on_answered(process::now(), target.way);
         }
     }
 
