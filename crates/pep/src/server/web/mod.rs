@@ -184,26 +184,14 @@ struct Job {
 async fn serve(pages: Rc<ServedPages>, peer: PageClient, flow: FlowKey, destination: Destination) {
     let (rights, id, client) = (&pages.rights, peer.id, peer.client.clone());
     let handle = FlowHandle::new(rights.shard().clone(), id, flow);
-    let reaching = Box::pin(reach(&pages, &peer, &destination));
-    let reached = tokio::select! {
-        reached = reaching => reached,
-        () = handle.gone() => return,
-    };
-    let entered = reached.and_then(|origin| {
-        let entered = rights.enter(id, flow, origin.tcp().1);
-        entered.map_err(|refused| refused.code)?;
-        Ok(origin)
-    });
-    let origin = match entered {
-        Ok(origin) => origin,
-        Err(code) => return rights.reply(id, flow, code, None),
-    };
-    rights.reply(id, flow, ReplyCode::Ok, origin.tcp().0.local_addr().ok());
     let (ours, theirs) = duplex(PIPE);
     let work = async {
-        Box::pin(work(pages.clone(), peer, origin, ours)).await;
-        // What was written last is still to leave.
-        std::future::pending::<()>().await;
+        let worked = Box::pin(work(pages.clone(), peer, flow, &destination, ours));
+        match worked.await {
+            // What was written last is still to leave.
+            Ok(()) => std::future::pending().await,
+            Err(code) => rights.reply(id, flow, code, None),
+        }
     };
     let outcome = tokio::select! {
         outcome = relay_in_process(handle, theirs) => outcome,
@@ -211,6 +199,19 @@ async fn serve(pages: Rc<ServedPages>, peer: PageClient, flow: FlowKey, destinat
     };
     rights.leave(id, flow);
     tracing::debug!(client = client.name, %destination, ?outcome, "page ended");
+}
+
+/// A connection for `flow` to where a page is, with the rights that its client has then.
+async fn reach_for(
+    pages: &ServedPages,
+    peer: &PageClient,
+    flow: FlowKey,
+    destination: &Destination,
+) -> Result<ReachedOrigin, ReplyCode> {
+    let origin = reach(pages, peer, destination).await?;
+    let entered = pages.rights.enter(peer.id, flow, origin.tcp().1);
+    entered.map_err(|refused| refused.code)?;
+    Ok(origin)
 }
 
 /// A connection to where a page is: one that waits, or a new one.
@@ -230,26 +231,72 @@ async fn reach(
     Ok(ReachedOrigin::Fresh(tcp, to))
 }
 
-/// Reads the first frames of a stream, and answers them by `origin`.
-async fn work(pages: Rc<ServedPages>, peer: PageClient, origin: ReachedOrigin, pipe: DuplexStream) {
+/// Reads the first frames of a stream, connects to the origin at `destination`, and answers them. A hub says REPLY before it is
+/// connected: its terminal waits for that, and whatever fails then leaves the pages whole.
+///
+/// # Errors
+/// There is no connection to the origin, and REPLY has not been sent.
+async fn work(
+    pages: Rc<ServedPages>,
+    peer: PageClient,
+    flow: FlowKey,
+    destination: &Destination,
+    pipe: DuplexStream,
+) -> Result<(), ReplyCode> {
     let (mut read, write) = tokio::io::split(pipe);
-    let opening = timeout(REQUEST, read_opening(&mut read, &pages)).await;
-    match opening {
-        Ok(Some((name, Opening::Get(request)))) => {
-            answer(pages, peer, (origin, name), request, (read, write)).await;
+    let mut reaching = Box::pin(reach_for(&pages, &peer, flow, destination));
+    let mut opening = Box::pin(async {
+        let opening = timeout(REQUEST, read_opening(&mut read, &pages)).await;
+        opening.ok().flatten()
+    });
+    let (mut opened, mut origin) = (None, None);
+    tokio::select! {
+        biased;
+        first = &mut opening => opened = Some(first),
+        reached = &mut reaching => origin = Some(reached?),
+    }
+    let is_hub = matches!(opened, Some(Some((Some(_), Opening::Hub(..)))));
+    if origin.is_none() && !is_hub {
+        origin = Some(reaching.as_mut().await?);
+    }
+    let bound = origin.as_ref().and_then(|it| it.tcp().0.local_addr().ok());
+    pages.rights.reply(peer.id, flow, ReplyCode::Ok, bound);
+    let opened = match opened {
+        Some(opened) => opened,
+        None => opening.as_mut().await,
+    };
+    drop(opening);
+    let reached = async {
+        match origin {
+            Some(origin) => Ok(origin),
+            None => reaching.await,
         }
-        Ok(Some((name, Opening::Relay(frames)))) => {
+    };
+    match opened {
+        Some((Some(name), Opening::Hub(session, frames))) => {
+            let stream = (frames, read, write);
+            hubbed::serve(&pages, &peer, (reached, name), session, stream).await;
+        }
+        Some((name, Opening::Get(request))) => {
+            let origin = reached.await?;
+            answer(
+                pages.clone(),
+                peer.clone(),
+                (origin, name),
+                request,
+                (read, write),
+            )
+            .await;
+        }
+        Some((name, Opening::Relay(frames))) => {
+            let origin = reached.await?;
             relayed::relay(&pages, &peer, (origin, name), frames, (read, write)).await;
         }
-        Ok(Some((Some(name), Opening::Hub(session, frames)))) => {
-            let stream = (frames, read, write);
-            hubbed::serve(&pages, &peer, (origin, name), session, stream).await;
-        }
-        Ok(Some((None, Opening::Hub(..))) | None) | Err(_) => {
-            let to = origin.tcp().1;
-            tracing::debug!(client = peer.client.name, %to, "page without a request");
+        Some((None, Opening::Hub(..))) | None => {
+            tracing::debug!(client = peer.client.name, %destination, "page without a request");
         }
     }
+    Ok(())
 }
 
 /// Sends the page that `request` asks for, and its objects.
