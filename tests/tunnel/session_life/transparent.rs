@@ -265,6 +265,31 @@ fn rules_that_others_flush_are_put_back() {
     });
 }
 
+/// Until the rules are back segments pass to the destination, which may reset what it does not know; nothing else comes of it.
+#[test]
+fn a_flush_under_busy_flows_leaves_them_whole_or_resets_them() {
+    const LENGTH: usize = 6_000_000;
+    on_site("a flush under busy flows", taking_in("sat0", ""), |site| {
+        let route_of_both = route(site, RTT);
+        let start = |way| Transfer::start(&route_of_both, way, LENGTH);
+        let transfers = [
+            (Way::Download, start(Way::Download)?),
+            (Way::Upload, start(Way::Upload)?),
+        ];
+        for (_, transfer) in &transfers {
+            transfer.until(1_000_000, SOON)?;
+        }
+        site.topology.gateway().run("nft", &["flush", "ruleset"])?;
+        let line = "table inet bentpipe_sle is gone and was put back";
+        site.server().wait_for_line(line, SOON)?;
+        for (way, transfer) in transfers {
+            let arrivals = transfer.finish()?;
+            println!("{way:?}: {:?}", arrivals.end);
+        }
+        exchange(&mut talk(&route(site, RTT))?)
+    });
+}
+
 /// Connections of others pass, as do those that were begun before; of those that come from a client's address and are no SLE, none
 /// reaches anybody.
 #[test]
