@@ -28,7 +28,7 @@ use bentpipe_sealed::dssl::SessionId;
 use bentpipe_web::{Ahead, Frame, FrameReader, Request, Scheme, Verdict, judge};
 use rustls::pki_types::{DnsName, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinSet, spawn_local};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -245,30 +245,39 @@ async fn work(
 ) -> Result<(), ReplyCode> {
     let (mut read, write) = tokio::io::split(pipe);
     let mut reaching = Box::pin(reach_for(&pages, &peer, flow, destination));
+    let named = Notify::new();
     let mut opening = Box::pin(async {
-        let opening = timeout(REQUEST, read_opening(&mut read, &pages)).await;
+        let opening = timeout(REQUEST, read_opening(&mut read, &pages, &named)).await;
         opening.ok().flatten()
     });
     let (mut opened, mut origin) = (None, None);
     tokio::select! {
         biased;
         first = &mut opening => opened = Some(first),
+        // A request would have come with the name.
+        () = named.notified() => {}
         reached = &mut reaching => origin = Some(reached?),
     }
-    let is_hub = matches!(opened, Some(Some((Some(_), Opening::Hub(..)))));
-    if origin.is_none() && !is_hub {
+    let asks = opened.is_some() && !matches!(opened, Some(Some((Some(_), Opening::Hub(..)))));
+    if origin.is_none() && asks {
         origin = Some(reaching.as_mut().await?);
     }
     let bound = origin.as_ref().and_then(|it| it.tcp().0.local_addr().ok());
     pages.rights.reply(peer.id, flow, ReplyCode::Ok, bound);
+    let mut reached = origin.map(Ok);
     let opened = match opened {
         Some(opened) => opened,
-        None => opening.as_mut().await,
+        None if reached.is_some() => opening.as_mut().await,
+        None => {
+            let (opened, late) = tokio::join!(opening.as_mut(), reaching.as_mut());
+            reached = Some(late);
+            opened
+        }
     };
     drop(opening);
     let reached = async {
-        match origin {
-            Some(origin) => Ok(origin),
+        match reached {
+            Some(reached) => reached,
             None => reaching.await,
         }
     };
@@ -277,20 +286,17 @@ async fn work(
             let stream = (frames, read, write);
             hubbed::serve(&pages, &peer, (reached, name), session, stream).await;
         }
+        // REPLY has been sent: without a connection the stream ends.
         Some((name, Opening::Get(request))) => {
-            let origin = reached.await?;
-            answer(
-                pages.clone(),
-                peer.clone(),
-                (origin, name),
-                request,
-                (read, write),
-            )
-            .await;
+            if let Ok(origin) = reached.await {
+                let stream = (read, write);
+                answer(pages.clone(), peer.clone(), (origin, name), request, stream).await;
+            }
         }
         Some((name, Opening::Relay(frames))) => {
-            let origin = reached.await?;
-            relayed::relay(&pages, &peer, (origin, name), frames, (read, write)).await;
+            if let Ok(origin) = reached.await {
+                relayed::relay(&pages, &peer, (origin, name), frames, (read, write)).await;
+            }
         }
         Some((None, Opening::Hub(..))) | None => {
             tracing::debug!(client = peer.client.name, %destination, "page without a request");
@@ -359,18 +365,24 @@ enum Opening {
 }
 
 /// First frames of a stream, if they ask for what may be had; names of origins are for where TLS is spoken (`secure`), or where
-/// this server is a `hub`.
+/// this server is a `hub`. Rings `named` where a name has come alone: HUB is to follow.
 async fn read_opening(
     read: &mut ReadHalf<DuplexStream>,
     pages: &ServedPages,
+    named: &Notify,
 ) -> Option<(TlsName, Opening)> {
     let (mut frames, mut bytes) = (FrameReader::default(), [0; 4096]);
     let (clear, secure, hub) = (pages.clear, pages.tls.is_some(), pages.hub.is_some());
+    // Bytes that have come, and those of the name.
+    let (mut came, mut of_name) = (0, 0);
     let mut name = None;
     loop {
         match frames.read() {
             Ok(Some(Frame::Tls(host))) if (secure || hub) && name.is_none() => {
                 name = Some(server_name(&host)?);
+                let mut encoded = Vec::with_capacity(host.len() + 4);
+                Frame::Tls(host).encode(&mut encoded);
+                of_name = encoded.len();
             }
             Ok(Some(Frame::Hub(session))) if hub && name.is_some() => {
                 let named = match session.is_empty() {
@@ -386,10 +398,18 @@ async fn read_opening(
                 let request = fit_request(&head, name.as_ref())?;
                 return Some((name, Opening::Get(request)));
             }
-            Ok(None) => match read.read(&mut bytes).await {
-                Ok(0) | Err(_) => return None,
-                Ok(read) => frames.push(&bytes[..read]),
-            },
+            Ok(None) => {
+                if hub && name.is_some() && came == of_name {
+                    named.notify_one();
+                }
+                match read.read(&mut bytes).await {
+                    Ok(0) | Err(_) => return None,
+                    Ok(read) => {
+                        frames.push(&bytes[..read]);
+                        came += read;
+                    }
+                }
+            }
             Ok(Some(_)) | Err(_) => return None,
         }
     }
