@@ -221,9 +221,9 @@ pub(super) struct ServerFacts {
 /// Interfaces by which a server takes in outer connections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct IntakeFacts {
-    /// Those that do not exist.
+    /// Interfaces that do not exist.
     pub(super) missing: Vec<String>,
-    /// Those that are bridges.
+    /// Interfaces that are bridges.
     pub(super) bridges: Vec<String>,
 }
 

@@ -119,7 +119,7 @@ impl Guests {
 }
 
 impl GuestTable {
-    /// Those of whom one has to give way to `newcomer`, listed or not; `None`: there is a place.
+    /// Peers of whom one has to give way to `newcomer`; `None`: there is a place.
     fn crowd(&self, newcomer: GuestPeer) -> Option<Crowd> {
         let listed = self.guests.values().filter(|(peer, _)| peer.is_listed());
         match newcomer.is_listed() && listed.count() >= LISTED {
@@ -158,7 +158,7 @@ impl GuestTable {
 /// Peers among whom one has to give way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crowd {
-    /// Those whose key is listed.
+    /// Peers whose key is listed.
     Listed,
     /// All others.
     Hosts,

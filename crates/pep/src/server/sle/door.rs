@@ -68,7 +68,7 @@ impl DoorPlaces {
 }
 
 /// Connection about which it is being found out what it is for.
-struct Arrival {
+struct OuterArrival {
     outer: TcpStream,
     /// Destination that it was made to, if it was taken in on its way there.
     place: Option<SocketAddr>,
@@ -208,7 +208,7 @@ impl SleDoor {
 
     /// Hears first words. Most say all that is needed at once, and never are strangers.
     async fn listen(self: Rc<Self>, outer: TcpStream, peer: SocketAddr, way: DoorWay) {
-        let Ok(mut arrival) = Arrival::new(outer, way) else {
+        let Ok(mut arrival) = OuterArrival::new(outer, way) else {
             return self.tunnels.count(Refusal::Late);
         };
         let at_once = tokio::select! {
@@ -247,7 +247,12 @@ impl SleDoor {
     }
 
     /// Hands a flow to its shard; false if there is none.
-    fn welcome(&self, met: Result<Accepted, NotMet>, arrival: Arrival, peer: SocketAddr) -> bool {
+    fn welcome(
+        &self,
+        met: Result<Accepted, NotMet>,
+        arrival: OuterArrival,
+        peer: SocketAddr,
+    ) -> bool {
         match met.and_then(|accepted| Ok(arrival.into_flow(accepted)?)) {
             Ok(fresh) => {
                 let shard = self.shards.get(shard_of(fresh.accepted.id));
@@ -269,7 +274,7 @@ impl SleDoor {
     }
 }
 
-impl Arrival {
+impl OuterArrival {
     fn new(outer: TcpStream, way: DoorWay) -> io::Result<Self> {
         let mut acceptor = Acceptor::new(process::now());
         let place = (way == DoorWay::TakenIn).then(|| outer.local_addr());

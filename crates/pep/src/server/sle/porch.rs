@@ -81,7 +81,7 @@ impl PorchTable {
         number
     }
 
-    /// Its task, of one that is still there.
+    /// Removes a connection; returns its task, if it was still there.
     fn leave(&mut self, number: u64) -> Option<AbortHandle> {
         let (host, task) = self.waiting.remove(&number)?;
         if let Some(count) = self.of_host.get_mut(&host) {

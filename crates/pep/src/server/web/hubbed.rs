@@ -23,9 +23,9 @@ use super::{PageClient, REQUEST, ServedPages};
 const MAX_HUBS: usize = 16;
 
 /// Connection to an origin, or the reason why there is none, which the terminal hears by its own connection.
-pub(super) trait Reached: Future<Output = Result<ReachedOrigin, ReplyCode>> {}
+pub(super) trait ReachingOrigin: Future<Output = Result<ReachedOrigin, ReplyCode>> {}
 
-impl<T: Future<Output = Result<ReachedOrigin, ReplyCode>>> Reached for T {}
+impl<T: Future<Output = Result<ReachedOrigin, ReplyCode>>> ReachingOrigin for T {}
 
 /// End of a session: nothing more of it comes.
 struct HubOver;
@@ -47,7 +47,7 @@ struct TerminalStream {
 pub(super) async fn serve(
     pages: &ServedPages,
     peer: &PageClient,
-    (reached, name): (impl Reached, ServerName<'static>),
+    (reached, name): (impl ReachingOrigin, ServerName<'static>),
     session: Option<SessionId>,
     (frames, read, write): (FrameReader, ReadHalf<DuplexStream>, WriteHalf<DuplexStream>),
 ) {
@@ -89,7 +89,7 @@ impl Drop for LeaveHub<'_> {
 async fn attend(
     pages: &ServedPages,
     peer: &PageClient,
-    (reached, name): (impl Reached, ServerName<'static>),
+    (reached, name): (impl ReachingOrigin, ServerName<'static>),
     session: Option<SessionId>,
     stream: &mut TerminalStream,
 ) -> Result<std::convert::Infallible, HubOver> {
@@ -236,7 +236,7 @@ async fn say(
 async fn connect(
     pages: &ServedPages,
     peer: &PageClient,
-    reached: impl Reached,
+    reached: impl ReachingOrigin,
     name: ServerName<'static>,
 ) -> Result<TlsStream<TcpStream>, HubOver> {
     let tls = pages.hub.as_ref().ok_or(HubOver)?;
