@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use bentpipe_sealed::sle::{
-    Acceptor, Action, Admissions, Associations, Conn, Keys, Kind, MAX_BODY, MAX_HELD, MAX_RECORD, Offers,
-    Opener, Outcome, PREFACE, Sealer,
+    Acceptor, Action, Admissions, Associations, Conn, Keys, Kind, MAX_BODY, MAX_HELD, MAX_RECORD,
+    Offers, Opener, Outcome, PREFACE, Sealer,
 };
 use bytes::BytesMut;
 

@@ -188,7 +188,11 @@ pub fn incoming(data: &[u8]) {
         assert_eq!(crossed.len() + unread.len(), bytes.len());
         (kinds, crossed.len(), incoming.ends_here())
     };
-    assert_eq!(parts(bytes.len()), parts(size.into()), "cuts change something");
+    assert_eq!(
+        parts(bytes.len()),
+        parts(size.into()),
+        "cuts change something"
+    );
 }
 
 /// Valid answers, after interim ones, and with more behind them.
