@@ -240,4 +240,9 @@ pub const TARGETS: &[Target] = &[
         run: web::answer,
         seeds: web::answer_seeds,
     },
+    Target {
+        name: "web_incoming",
+        run: web::incoming,
+        seeds: web::incoming_seeds,
+    },
 ];

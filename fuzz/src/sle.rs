@@ -5,10 +5,11 @@
 //! next.
 
 use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use bentpipe_sealed::sle::{
-    Acceptor, Action, Admissions, Associations, Conn, Kind, MAX_BODY, MAX_HELD, MAX_RECORD, Offers,
-    Opener, Outcome, PREFACE, Sealer,
+    Acceptor, Action, Admissions, Associations, Conn, Keys, Kind, MAX_BODY, MAX_HELD, MAX_RECORD,
+    Offers, Opener, Outcome, PREFACE, Sealer,
 };
 use bytes::BytesMut;
 
@@ -19,6 +20,9 @@ use splitter::{Harm, Scale, epoch};
 
 /// Tunnel to which all connections belong.
 const ID: u32 = 1;
+
+/// Destination that the connections were made to.
+const PLACE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(10, 30, 0, 2), 443));
 
 /// Records of a client after OPEN, as [`record_seeds`] seals them.
 fn sent() -> Vec<(Kind, Vec<u8>)> {
@@ -58,18 +62,28 @@ pub fn record(data: &[u8]) {
     let mut all = vec![(Kind::Open, b"open".to_vec())];
     all.extend(sent());
     if let Some((_, records)) = data.split_at_checked(PREFACE) {
-        let opener = || Offers::new(ID, epoch()).open().server().1;
+        let opener = || first_keys(asks(data)).server().1;
         let whole = opened(opener(), [records].into_iter());
         let cut = opened(opener(), records.chunks(1 + data.len() % 97));
         assert_eq!(whole, cut);
         assert!(all.starts_with(&whole.0));
     }
     let mut associations = Associations::from([(ID, Admissions::new(epoch()))]);
-    let mut acceptor = Acceptor::new(now);
+    let (mut acceptor, mut answered) = (Acceptor::new(now).at(PLACE), false);
     while let Some(mut piece) = pieces.next() {
-        match acceptor.push(now, &mut piece, &mut associations) {
+        let pushed = acceptor.push(now, &mut piece, &mut associations);
+        if let Some(answer) = acceptor.take_answer() {
+            let expected = first_keys(true);
+            assert!(asks(data), "nobody has asked");
+            if data.starts_with(&expected.preface().encode()) {
+                assert_eq!(answer, expected.answer(PLACE));
+            }
+            answered = true;
+        }
+        match pushed {
             Ok(None) => {}
             Ok(Some(accepted)) => {
+                assert_eq!(answered, asks(data), "an answer is missing");
                 assert_eq!(&*accepted.open, b"open");
                 let rest = [piece].into_iter().chain(pieces);
                 return flow(now, accepted.conn, rest);
@@ -101,9 +115,28 @@ fn flow<'a>(now: std::time::Instant, mut conn: Conn, pieces: impl Iterator<Item 
     }
 }
 
-/// Whole connections of the client, one without an end and one that is reset.
+/// Keys of the first connection, whose preface asks or not.
+fn first_keys(asks: bool) -> Keys {
+    let mut offers = Offers::new(ID, epoch());
+    match asks {
+        true => offers.ask(),
+        false => offers.open(),
+    }
+}
+
+/// True if the preface that `data` begins with asks.
+fn asks(data: &[u8]) -> bool {
+    data.get(1) == Some(&1)
+}
+
+/// Whole connections of the client, with a preface that asks and without: each without an end, and reset.
 pub fn record_seeds() -> Vec<Vec<u8>> {
-    let keys = Offers::new(ID, epoch()).open();
+    [false, true].into_iter().flat_map(connections).collect()
+}
+
+/// Ever longer beginnings of one connection.
+fn connections(asks: bool) -> Vec<Vec<u8>> {
+    let keys = first_keys(asks);
     let mut out = BytesMut::from(&keys.preface().encode()[..]);
     let (mut sealer, _) = keys.client();
     let mut seal = |kind, body: &[u8]| {

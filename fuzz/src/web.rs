@@ -1,9 +1,10 @@
 //! Pages fetched ahead (PROTOCOL.md §19): frames of a server, tags of a page, answers of an origin.
 
 use bentpipe_web::{
-    Asked, BodyReader, Closing, Frame, FrameError, FrameReader, Links, MAX_STORED, Malformed,
-    Request, Response, Scheme, Store, Verdict, judge,
+    Asked, BodyReader, Closing, Frame, FrameError, FrameReader, Incoming, Links, MAX_DATA,
+    MAX_STORED, Malformed, Part, Request, Response, Scheme, Store, Verdict, judge,
 };
+use bytes::BytesMut;
 
 fn page() -> Request {
     let head = b"GET /a/b HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n";
@@ -152,4 +153,53 @@ pub fn answer_seeds() -> Vec<Vec<u8>> {
     ]
     .map(|text| text.as_bytes().to_vec())
     .to_vec()
+}
+
+/// First bytes of an origin's connection: however they are cut, the same parts in the same order, no byte of them lost or changed, and
+/// the same word about their end.
+pub fn incoming(data: &[u8]) {
+    let Some((&size, bytes)) = data.split_first() else {
+        return;
+    };
+    let parts = |size: usize| {
+        let (mut incoming, mut unread) = (Incoming::default(), BytesMut::new());
+        let (mut kinds, mut crossed) = (String::new(), Vec::new());
+        for piece in bytes.chunks(size.max(1)) {
+            unread.extend_from_slice(piece);
+            while let Some(part) = incoming.read(&mut unread) {
+                match part {
+                    Part::Interim(head) => {
+                        kinds.push('i');
+                        crossed.extend_from_slice(&head);
+                    }
+                    Part::Head(_, head) => {
+                        kinds.push('h');
+                        crossed.extend_from_slice(&head);
+                    }
+                    Part::Body(bytes, payload) => {
+                        assert!(payload.len() <= bytes.len() && bytes.len() <= MAX_DATA);
+                        crossed.extend_from_slice(&bytes);
+                    }
+                    Part::End(closes) => kinds.push(if closes { 'c' } else { 'e' }),
+                }
+            }
+        }
+        assert!(bytes.starts_with(&crossed), "bytes are lost or changed");
+        assert_eq!(crossed.len() + unread.len(), bytes.len());
+        (kinds, crossed.len(), incoming.ends_here())
+    };
+    assert_eq!(
+        parts(bytes.len()),
+        parts(size.into()),
+        "cuts change something"
+    );
+}
+
+/// Valid answers, after interim ones, and with more behind them.
+pub fn incoming_seeds() -> Vec<Vec<u8>> {
+    let hints = b"\x05HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n";
+    let after_hints = |answer: &Vec<u8>| [&hints[..], &answer[1..]].concat();
+    let answers = answer_seeds();
+    let hinted: Vec<_> = answers.iter().map(after_hints).collect();
+    [answers, hinted].concat()
 }

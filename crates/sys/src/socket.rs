@@ -4,7 +4,7 @@
 //! ([`unsent_bytes`]) and one beside it ([`dropped_datagrams`]). It never reads or writes data.
 #![expect(
     unsafe_code,
-    reason = "SIOCOUTQ, SO_MEMINFO, SO_ATTACH_REUSEPORT_CBPF and TCP_DEFER_ACCEPT have no safe wrappers"
+    reason = "SIOCOUTQ, SO_MEMINFO and SO_ATTACH_REUSEPORT_CBPF have no safe wrappers"
 )]
 
 use std::io;
@@ -258,29 +258,6 @@ pub fn set_keepalive(
 /// The descriptor is no TCP socket.
 pub fn set_user_timeout(socket: &impl AsFd, timeout: Option<Duration>) -> io::Result<()> {
     SockRef::from(socket).set_tcp_user_timeout(timeout)
-}
-
-/// Keeps connections from `accept` until their first bytes are here (`TCP_DEFER_ACCEPT`), for about `patience`, whole seconds.
-/// A host that says nothing takes a place in the kernel's queue of half-open connections alone.
-///
-/// # Errors
-/// The descriptor is no TCP listener.
-pub fn defer_accept(listener: &impl AsFd, patience: Duration) -> io::Result<()> {
-    let seconds = libc::c_int::try_from(patience.as_secs().max(1)).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the descriptor is borrowed for the call, and the kernel reads one integer of the length that it is told.
-    let outcome = unsafe {
-        libc::setsockopt(
-            listener.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_DEFER_ACCEPT,
-            ptr::from_ref(&seconds).cast(),
-            size_of_val(&seconds) as libc::socklen_t,
-        )
-    };
-    match outcome {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// Process at the other end of a unix socket, as of its `connect`.

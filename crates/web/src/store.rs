@@ -32,8 +32,9 @@ pub struct Answer {
 pub enum Asked {
     /// Nothing, or nothing that answers this request.
     Absent,
-    /// An object that is on its way: ask again when something has changed.
-    Promised,
+    /// An object that is on its way: ask again when something has changed. With it the moment at which something of it has come last,
+    /// or, before its first byte, something of its page's objects.
+    Promised(Instant),
     /// An answer, given once.
     Ready(Answer),
 }
@@ -69,6 +70,8 @@ struct Page<K> {
     coming: HashMap<u64, Place<K>>,
     last: u64,
     bytes: u64,
+    /// Moment at which something of its objects has come last.
+    moved: Option<Instant>,
 }
 
 struct Object {
@@ -77,6 +80,8 @@ struct Object {
     assumed: Request,
     bytes: Vec<Bytes>,
     size: u64,
+    /// Moment at which bytes of it have come last, or its promise.
+    moved: Instant,
     /// Since when it is whole, and whether the origin has closed.
     whole: Option<(Instant, bool)>,
 }
@@ -113,6 +118,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
             coming: HashMap::new(),
             last: 0,
             bytes: 0,
+            moved: None,
         };
         self.pages.insert(id, page);
         id
@@ -122,9 +128,9 @@ impl<K: Clone + Eq + Hash> Store<K> {
     pub fn on_frame(&mut self, now: Instant, page: PageId, frame: Frame) -> bool {
         self.sweep(now);
         match frame {
-            Frame::Promise { id, target } => self.promise(page, id, &target),
+            Frame::Promise { id, target } => self.promise(now, page, id, &target),
             Frame::Head { id, bytes } | Frame::Data { id, bytes } => {
-                self.add(page, id, bytes);
+                self.add(now, page, id, bytes);
                 true
             }
             Frame::End { id, close } => {
@@ -170,7 +176,9 @@ impl<K: Clone + Eq + Hash> Store<K> {
             && assumed.agrees(request, "cookie");
         let answers = alike && object.answers(request);
         if answers && object.whole.is_none() {
-            return Asked::Promised;
+            let of_page = self.pages.get(&object.page).and_then(|page| page.moved);
+            let of_page = of_page.filter(|_| object.bytes.is_empty());
+            return Asked::Promised(of_page.unwrap_or(object.moved));
         }
         let Some(object) = self.drop_object(&place) else {
             return Asked::Absent;
@@ -220,7 +228,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
         self.bytes
     }
 
-    fn promise(&mut self, page_id: PageId, id: u64, target: &[u8]) -> bool {
+    fn promise(&mut self, now: Instant, page_id: PageId, id: u64, target: &[u8]) -> bool {
         let Some(page) = self.pages.get_mut(&page_id) else {
             return true;
         };
@@ -231,6 +239,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
         };
         self.figures.pages += u64::from(page.last == 0);
         page.last = id;
+        page.moved = Some(now);
         self.figures.promised += 1;
         let place = (page.owner.clone(), assumed.target().to_owned());
         // Another page was first: the browser gets that one's.
@@ -244,13 +253,14 @@ impl<K: Clone + Eq + Hash> Store<K> {
             assumed,
             bytes: Vec::new(),
             size: 0,
+            moved: now,
             whole: None,
         };
         self.objects.insert(place, object);
         true
     }
 
-    fn add(&mut self, page_id: PageId, id: u64, bytes: Bytes) {
+    fn add(&mut self, now: Instant, page_id: PageId, id: u64, bytes: Bytes) {
         let length = bytes.len() as u64;
         let Some(page) = self.pages.get_mut(&page_id) else {
             // Its browser has left, and what was under way still comes.
@@ -263,6 +273,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
             return;
         };
         page.bytes += length;
+        page.moved = Some(now);
         let object = self
             .objects
             .get_mut(place)
@@ -271,6 +282,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
             return;
         };
         object.size += length;
+        object.moved = now;
         self.bytes += length;
         object.bytes.push(bytes);
         let fits = object.size <= MAX_OBJECT && page.bytes <= MAX_PAGE && self.bytes <= MAX_STORED;

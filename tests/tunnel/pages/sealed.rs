@@ -221,6 +221,47 @@ fn sealed_objects_come_ahead_and_the_hub_sees_none() {
     }
 }
 
+/// In the two-phase order the client waits for the hub's first answer, and not for the hub's connection.
+#[test]
+fn a_hub_answers_before_it_has_reached_the_origin() {
+    if !privileged("a hub that is not connected yet") {
+        return;
+    }
+    // TCP sends a SYN again after so long.
+    const AGAIN: Duration = Duration::from_secs(1);
+    let case = Case {
+        mode: "two-phase",
+        ..AS_IT_SHOULD_BE
+    };
+    let mut times = [Duration::ZERO; 2];
+    for (loses, took) in [false, true].into_iter().zip(&mut times) {
+        Sealed::start(&case).expect("a site").run(|it| {
+            let gateway = it.site.topology.gateway();
+            if loses {
+                // The first connection to the origin is the hub's.
+                let table = format!(
+                    "add table inet lost; \
+                     add chain inet lost out {{ type filter hook output priority 0; }}; \
+                     add rule inet lost out ip daddr {WEB} tcp dport 443 tcp flags & (syn | ack) == syn quota until 60 bytes counter drop"
+                );
+                gateway.run("nft", &[&table])?;
+            }
+            let began = std::time::Instant::now();
+            load(&it.browser, "early-0", 0)?;
+            *took = began.elapsed();
+            if loses {
+                let dropped = gateway.run("nft", &["list", "table", "inet", "lost"])?;
+                ensure!(dropped.contains("counter packets 1"), "{dropped}");
+            }
+            Ok(())
+        });
+    }
+    let [all_well, lost] = times;
+    println!("{all_well:?}, and {lost:?} while the hub's SYN was lost");
+    let most = all_well + AGAIN - Duration::from_millis(300);
+    assert!(lost < most, "it has waited: {lost:?}, else {all_well:?}");
+}
+
 #[test]
 fn a_page_loads_without_a_hub() {
     if !privileged("without a hub") {
@@ -390,6 +431,11 @@ fn an_origins_file_is_checked() {
     let (code, said) = check(&with("http://127.0.0.1:8080", key));
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("a valid origin configuration"), "{said}");
+    let (code, said) = check(&format!(
+        "{}proxy_protocol = true\n",
+        with("http://127.0.0.1:8080", key)
+    ));
+    assert_eq!(code, Some(0), "{said}");
     for (upstream, hubs, fault) in [
         ("https://127.0.0.1", key, "http://127.0.0.1:8080"),
         ("http://127.0.0.1:8080", "", "`hubs` is empty"),

@@ -24,6 +24,8 @@ pub struct OriginConfig {
     pub listen: Placed<Vec<SocketAddr>>,
     /// Web server behind it.
     pub upstream: SocketAddr,
+    /// Web server is told whose each connection is, by the PROXY protocol.
+    pub proxy_protocol: bool,
     /// Certificate chain of the site, in PEM.
     pub certificate: Placed<PathBuf>,
     /// Private key of the certificate, in PEM.
@@ -82,6 +84,8 @@ struct OriginTable {
     listen: Spanned<Vec<SocketAddr>>,
     #[serde(deserialize_with = "value::text")]
     upstream: WrittenUpstream,
+    #[serde(default)]
+    proxy_protocol: bool,
     certificate: Spanned<PathBuf>,
     key: Spanned<PathBuf>,
     hubs: Vec<PublicKey>,
@@ -118,6 +122,7 @@ impl OriginConfig {
             file: source.path().to_owned(),
             listen: source.placed(listen),
             upstream: table.upstream.0,
+            proxy_protocol: table.proxy_protocol,
             certificate: source.resolve_placed(table.certificate),
             key: source.resolve_placed(table.key),
             hubs: table.hubs,

@@ -72,14 +72,23 @@ pub(super) struct NetworkFacts {
     pub(super) firewalls: Trial<Vec<&'static str>>,
     /// Chains of others that drop what is forwarded, with whether they let our device's packets pass.
     pub(super) forward_chains: Trial<Vec<(BaseChain, bool)>>,
-    /// Chains of others that drop what comes in, with whether they accept what a client has marked.
-    pub(super) input_chains: Trial<Vec<(BaseChain, bool)>>,
+    /// Chains of others that drop what comes in, with what of ours they accept.
+    pub(super) input_chains: Trial<Vec<(BaseChain, AcceptedMarks)>>,
     /// The tables of iptables-legacy have rules, which nftables does not show.
     pub(super) legacy_tables: bool,
     /// Name servers of `/etc/resolv.conf`, or why it cannot be read.
     pub(super) resolvers: Result<Vec<IpAddr>, String>,
     /// Programs that have UDP port 53.
     pub(super) port_53: Vec<SocketHolder>,
+}
+
+/// Marks of ours that a chain of others accepts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AcceptedMarks {
+    /// Of what a client takes in.
+    pub(super) client: bool,
+    /// Of what a server takes in on its way.
+    pub(super) intake: bool,
 }
 
 /// A socket and its program.
@@ -205,6 +214,17 @@ pub(super) struct ServerFacts {
     /// Packets are forwarded.
     pub(super) packets: bool,
     pub(super) clients: usize,
+    /// Outer connections are taken in on their way.
+    pub(super) intake: Option<IntakeFacts>,
+}
+
+/// Interfaces by which a server takes in outer connections.
+#[derive(Clone, Debug, Default)]
+pub(super) struct IntakeFacts {
+    /// Interfaces that do not exist.
+    pub(super) missing: Vec<String>,
+    /// Interfaces that are bridges.
+    pub(super) bridges: Vec<String>,
 }
 
 /// An address that a server is to listen on.

@@ -1,4 +1,7 @@
 //! Places of an origin's connections once their handshake is done: where all are taken, whoever has most gives one up.
+//!
+//! Peers whose key is listed give way to each other alone, and half of the places are kept from them: neither can strangers displace a hub,
+//! nor hubs all others.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -11,6 +14,9 @@ use crate::keys::PublicKey;
 
 /// Connections at one time.
 const MOST: usize = 1024;
+
+/// Connections of listed peers at one time.
+const LISTED: usize = MOST / 2;
 
 /// Peer for which places count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +33,10 @@ impl GuestPeer {
     /// Host at `address`.
     pub(super) fn at(address: IpAddr) -> Self {
         Self::Host(prefix(address, 32, 64))
+    }
+
+    const fn is_listed(self) -> bool {
+        matches!(self, Self::Hub(_) | Self::Client(_))
     }
 
     /// Peers that one operator may have many of: of an IPv4 /24, or an IPv6 /48.
@@ -76,11 +86,11 @@ impl Guests {
         self.known.borrow().guests.len()
     }
 
-    /// Gives `peer` a place; `None`: all are taken, and no other peer has more than it would have.
+    /// Gives `peer` a place; `None`: all are taken, and no other peer of its kind has more than it would have.
     pub(super) fn admit(self: &Rc<Self>, peer: GuestPeer) -> Option<Guest> {
         let mut known = self.known.borrow_mut();
-        if known.guests.len() >= MOST {
-            let victim = known.victim(peer)?;
+        if let Some(crowd) = known.crowd(peer) {
+            let victim = known.victim(peer, crowd)?;
             if let Some((_, gone)) = known.guests.remove(&victim) {
                 gone.notify_one();
             }
@@ -109,20 +119,32 @@ impl Guests {
 }
 
 impl GuestTable {
-    /// Oldest connection of the peer that has most, of the network that has most, if that is more than `newcomer` would have.
-    fn victim(&self, newcomer: GuestPeer) -> Option<u64> {
-        let (network, most) = most(self.guests.values().map(|(peer, _)| peer.network()))?;
-        if newcomer.network() != network {
-            let own = self.guests.values().map(|(peer, _)| peer.network());
+    /// Peers of whom one has to give way to `newcomer`; `None`: there is a place.
+    fn crowd(&self, newcomer: GuestPeer) -> Option<Crowd> {
+        let listed = self.guests.values().filter(|(peer, _)| peer.is_listed());
+        match newcomer.is_listed() && listed.count() >= LISTED {
+            true => Some(Crowd::Listed),
+            false => (self.guests.len() >= MOST).then_some(Crowd::Hosts),
+        }
+    }
+
+    /// Oldest connection of the peer that has most, of the network that has most, of this `crowd`: if that is more than `newcomer` would have,
+    /// or for a listed one, whatever it has.
+    fn victim(&self, newcomer: GuestPeer, crowd: Crowd) -> Option<u64> {
+        let within = || {
+            let all = self.guests.iter();
+            all.filter(|(_, (peer, _))| peer.is_listed() == (crowd == Crowd::Listed))
+        };
+        let preferred = newcomer.is_listed() && crowd == Crowd::Hosts;
+        let (network, most) = most(within().map(|(_, (peer, _))| peer.network()))?;
+        if newcomer.network() != network && !preferred {
+            let own = within().map(|(_, (peer, _))| peer.network());
             let own = own.filter(|peer| *peer == newcomer.network()).count();
             if own + 1 >= most {
                 return None;
             }
         }
-        let inside = || {
-            let all = self.guests.iter();
-            all.filter(|(_, (peer, _))| peer.network() == network)
-        };
+        let inside = || within().filter(|(_, (peer, _))| peer.network() == network);
         let (host, most) = self::most(inside().map(|(_, (peer, _))| *peer))?;
         let own = inside().filter(|(_, (peer, _))| *peer == newcomer).count();
         if newcomer.network() == network && own + 1 >= most {
@@ -131,6 +153,15 @@ impl GuestTable {
         let oldest = inside().find(|(_, (peer, _))| *peer == host);
         oldest.map(|(number, _)| *number)
     }
+}
+
+/// Peers among whom one has to give way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Crowd {
+    /// Peers whose key is listed.
+    Listed,
+    /// All others.
+    Hosts,
 }
 
 /// Peer that is there most often, and how often.
@@ -186,6 +217,46 @@ mod tests {
         assert!(guests.admit(at([203, 0, 113, 2])).is_some());
         let key = GuestPeer::Hub(PublicKey::from_bytes([9; 32]).unwrap());
         assert!(guests.admit(key).is_some());
+    }
+
+    fn key(byte: u8) -> PublicKey {
+        PublicKey::from_bytes([byte; 32]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn strangers_displace_no_hub_and_hubs_not_all_strangers() {
+        let guests = Rc::new(Guests::default());
+        let hub = GuestPeer::Hub(key(9));
+        let listed: Vec<_> = (0..LISTED).map(|_| guests.admit(hub).unwrap()).collect();
+        assert!(guests.admit(hub).is_none(), "the hub has all places");
+        // Each from a network of its own, with one connection where the hub has hundreds.
+        let strangers: Vec<_> = (0..MOST - LISTED)
+            .map(|number| guests.admit(at([198, (number / 256) as u8, (number % 256) as u8, 1])))
+            .collect();
+        assert!(strangers.iter().all(Option::is_some));
+        assert!(
+            guests.admit(at([203, 0, 113, 1])).is_none(),
+            "a hub gave way"
+        );
+        for guest in &listed {
+            assert!(!is_evicted(guest).await);
+        }
+        // Another hub has the place of one of the first.
+        let another = guests.admit(GuestPeer::Hub(key(2)));
+        assert!(another.is_some());
+        assert!(is_evicted(&listed[0]).await);
+        assert_eq!(guests.len(), MOST);
+    }
+
+    #[tokio::test]
+    async fn a_hub_has_a_place_among_strangers_that_have_one_each() {
+        let guests = Rc::new(Guests::default());
+        let strangers: Vec<_> = (0..MOST)
+            .map(|number| guests.admit(at([198, (number / 256) as u8, (number % 256) as u8, 1])))
+            .collect();
+        let hub = guests.admit(GuestPeer::Hub(key(9)));
+        assert!(hub.is_some() && strangers.iter().all(Option::is_some));
+        assert_eq!(guests.len(), MOST);
     }
 
     #[tokio::test]

@@ -175,7 +175,7 @@ impl HubLine {
     ) -> Result<(), Unfit> {
         let _of_session = session.fetching.acquire().await.map_err(|_| Unfit)?;
         let _of_hub = self.places.acquire().await.map_err(|_| Unfit)?;
-        let web = connect(self.origin.upstream).await.map_err(|error| {
+        let web = connect(&self.origin, session.ends).await.map_err(|error| {
             ordinary::tell(&self.origin, &error);
             Unfit
         })?;

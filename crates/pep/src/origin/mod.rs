@@ -260,12 +260,19 @@ impl OriginServer {
             }
             return;
         };
-        stranger.prove();
+        let speakers = self.speakers();
         let from = match &speaker {
-            Speaker::Terminal(key) if self.speakers().is_client(key) => GuestPeer::Client(*key),
-            Speaker::Hub(key) => GuestPeer::Hub(*key),
+            Speaker::Terminal(key) if speakers.is_client(key) => GuestPeer::Client(*key),
+            Speaker::Hub(key) if speakers.is_hub(key) => GuestPeer::Hub(*key),
+            // It was listed when the handshake began.
+            Speaker::Hub(key) => return self.unlisted.note(key),
             Speaker::Terminal(_) | Speaker::Other => GuestPeer::at(peer.ip()),
         };
+        match from {
+            GuestPeer::Hub(_) | GuestPeer::Client(_) => stranger.prove(),
+            // Whoever ends a handshake has cost as much as who does not.
+            GuestPeer::Host(_) => drop(stranger),
+        }
         let Some(guest) = self.guests.admit(from) else {
             return self.complain("too many connections at one time; new ones are reset");
         };

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
 use super::counts::count;
-use super::upstream::connect;
+use super::upstream::{ClientEnds, connect};
 use super::{OriginServer, PATIENCE};
 use crate::relay::over_tcp::OverTcp as _;
 
@@ -17,7 +17,10 @@ pub(super) async fn serve(origin: &OriginServer, tls: TlsStream<TcpStream>) {
 
 /// Relays a connection of which `first` was read already.
 pub(super) async fn relay(origin: &OriginServer, mut tls: TlsStream<TcpStream>, first: &[u8]) {
-    let mut web = match connect(origin.upstream).await {
+    let Ok(ends) = ClientEnds::of(tls.get_ref().0) else {
+        return;
+    };
+    let mut web = match connect(origin, ends).await {
         Ok(web) => web,
         Err(error) => return tell(origin, &error),
     };

@@ -54,6 +54,7 @@ impl OriginServer {
         let changed = [
             ("listen", *own.listen != *fresh.listen),
             ("upstream", own.upstream != fresh.upstream),
+            ("proxy_protocol", own.proxy_protocol != fresh.proxy_protocol),
             ("status_socket", path(own) != path(fresh)),
             ("metrics", metrics(own) != metrics(fresh)),
             ("sandbox", own.sandbox != fresh.sandbox),

@@ -10,6 +10,7 @@ use bentpipe_web::{Frame, MAX_AT_ONCE, MAX_PAGE, Request};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::timeout;
 
+use super::upstream::ClientEnds;
 use crate::keys::PublicKey;
 
 /// Time for which a hub may be ahead of its terminal.
@@ -25,6 +26,8 @@ const MAX_EARLY: usize = 64;
 pub(super) struct SealedSession {
     /// Key of the terminal, and of the hub that it has named.
     peers: (PublicKey, PublicKey),
+    /// Ends of the terminal's connection.
+    pub(super) ends: ClientEnds,
     machine: RefCell<OriginSession>,
     /// Requests for objects that were announced and that nobody has fetched.
     requests: RefCell<HashMap<ObjectId, Request>>,
@@ -45,9 +48,10 @@ enum SessionHub {
 }
 
 impl SealedSession {
-    fn new(machine: OriginSession, peers: (PublicKey, PublicKey)) -> Self {
+    fn new(machine: OriginSession, peers: (PublicKey, PublicKey), ends: ClientEnds) -> Self {
         Self {
             peers,
+            ends,
             machine: RefCell::new(machine),
             requests: RefCell::default(),
             hub: RefCell::new(SessionHub::Awaited(Vec::new())),
@@ -102,6 +106,10 @@ impl SealedSession {
 
     /// Gives K2 to the hub with this key, whose frames `sender` takes; false: it may not have it.
     fn attach(&self, key: PublicKey, sender: &mpsc::Sender<HubFrame>) -> bool {
+        // Links of it have been dropped: what is not complete is not to begin again.
+        if matches!(*self.hub.borrow(), SessionHub::Lost) {
+            return false;
+        }
         let given = self.machine.borrow_mut().key_for(&key.to_bytes());
         let Ok(given) = given else {
             return false;
@@ -177,14 +185,15 @@ impl SealedSessions {
         });
     }
 
-    /// Enters a session of these `peers`, client and hub; `None`: there are too many.
+    /// Enters a session of these `peers`, client and hub, on a connection with these `ends`; `None`: there are too many.
     pub(super) fn enter(
         &self,
         machine: OriginSession,
         peers: (PublicKey, PublicKey),
+        ends: ClientEnds,
     ) -> Option<Entered<'_>> {
         let id = machine.id();
-        let session = Rc::new(SealedSession::new(machine, peers));
+        let session = Rc::new(SealedSession::new(machine, peers, ends));
         let mut known = self.known.borrow_mut();
         if known.len() >= MAX_SESSIONS {
             return None;
@@ -217,5 +226,36 @@ impl SealedSessions {
         };
         let session = timeout(HOLD, found).await.ok()?;
         session.attach(key, sender).then_some(session)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bentpipe_sealed::dssl::Secrets;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_session_that_was_lost_does_not_begin_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).await;
+        let ends = ClientEnds::of(&tcp.unwrap()).unwrap();
+        let hub = PublicKey::from_bytes([9; 32]).unwrap();
+        let exporter = |_: &[u8], _: &[u8], out: &mut [u8]| -> Result<(), ()> {
+            out.fill(7);
+            Ok(())
+        };
+        let secrets = Secrets::export(&hub.to_bytes(), exporter).unwrap();
+        let session = || {
+            let machine = OriginSession::new(&secrets, hub.to_bytes(), "shop.example.com");
+            SealedSession::new(machine, (hub, hub), ends)
+        };
+        let (sender, _frames) = mpsc::channel(4);
+        assert!(session().attach(hub, &sender));
+        // Links that nobody has taken were dropped.
+        let lost = session();
+        lost.hub.replace(SessionHub::Lost);
+        assert!(!lost.attach(hub, &sender));
     }
 }

@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::counts::count;
 use super::sessions::SealedSession;
-use super::upstream::{Upstream, connect};
+use super::upstream::{ClientEnds, Upstream, connect};
 use super::{OriginServer, PATIENCE, SILENT, ordinary};
 use crate::asked::NextPart;
 use crate::keys::PublicKey;
@@ -56,7 +56,10 @@ pub(super) async fn serve(origin: &OriginServer, mut tls: TlsStream<TcpStream>, 
     let Ok(machine) = machine(&tls, hub.to_bytes()) else {
         return;
     };
-    let entered = machine.and_then(|machine| origin.sessions.enter(machine, (key, hub)));
+    let Ok(ends) = ClientEnds::of(tls.get_ref().0) else {
+        return;
+    };
+    let entered = machine.and_then(|machine| origin.sessions.enter(machine, (key, hub), ends));
     let Some(entered) = entered else {
         return ordinary::relay(origin, tls, &[]).await;
     };
@@ -174,7 +177,7 @@ impl K1Server {
             return Ok((upstream, next));
         }
         // None was there, or it had waited too long.
-        let connected = connect(origin.upstream).await;
+        let connected = connect(origin, self.session.ends).await;
         let web = connected.inspect_err(|error| ordinary::tell(origin, error))?;
         let mut upstream = Upstream::send(web, head).await?;
         let next = loop {

@@ -111,6 +111,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         let orders = Orders::take(&config.monitoring, config.responder.as_ref())?;
         let tls = config.listening.tls.as_ref();
         let door = tls.map(|tls| TlsDoor::open(tls, sockets.len()));
+        SleDoor::tidy(config.sle.as_ref());
         let sle = config.sle.as_ref().zip(sealed.as_ref());
         let sle = sle.map(|(sle, tunnels)| {
             let own = own_ports(&config.listening, sle);

@@ -7,9 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::format::{counted, quantity, size};
 
 /// Flows that are sealed beside the tunnel (SLE); totals since the daemon started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sle {
+    /// Reason why flows are not sealed now, or not as they are to be (client).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Open now.
     pub flows_active: u64,
     /// Opened so far.
@@ -67,6 +70,9 @@ impl Sle {
 
 impl Display for Sle {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(reason) = &self.reason {
+            write!(f, "{reason}; ")?;
+        }
         let flows = quantity(self.flows_total, "flow");
         let active = self.flows_active;
         let (received, sent) = (size(self.bytes_in), size(self.bytes_out));

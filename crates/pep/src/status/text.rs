@@ -201,7 +201,7 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u6
     {
         line(f, "SOCKS5 UDP", &associations.to_string())?;
     }
-    if let Some(sle) = session.sle.filter(|sle| !sle.is_idle()) {
+    if let Some(sle) = session.sle.as_ref().filter(|sle| !sle.is_idle()) {
         line(f, "sealed", &sle.to_string())?;
     }
     if let Some(les) = session.les.as_ref().filter(|les| !les.is_idle()) {

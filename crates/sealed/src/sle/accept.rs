@@ -119,6 +119,16 @@ impl Acceptor {
         }
     }
 
+    /// Name of the association that the preface names, once its keys are here. Whoever has heard
+    /// the name can say it.
+    #[must_use]
+    pub fn association(&self) -> Option<u32> {
+        match &self.stage {
+            Stage::Sealed { preface, .. } => Some(preface.id),
+            Stage::Preface(_) | Stage::Held { .. } | Stage::Over => None,
+        }
+    }
+
     /// Answer to the preface, once, to be said before all else.
     pub fn take_answer(&mut self) -> Option<[u8; ANSWER]> {
         self.answer.take()

@@ -124,9 +124,9 @@ fn a_promise_holds_its_request_until_it_is_kept_or_not() {
         let (mut store, now) = (Store::default(), start());
         let page = store.begin(0, request("/", ""));
         assert!(store.on_frame(now, page, promise(1, "/a")));
-        assert_eq!(store.ask(now, &0, &asked), Asked::Promised);
+        assert_eq!(store.ask(now, &0, &asked), Asked::Promised(now));
         assert!(store.on_frame(now, page, head(1, "")));
-        assert_eq!(store.ask(now, &0, &asked), Asked::Promised);
+        assert_eq!(store.ask(now, &0, &asked), Asked::Promised(now));
         match failure {
             Some(failure) => assert!(store.on_frame(now, page, failure)),
             None => store.end(page),
@@ -137,12 +137,33 @@ fn a_promise_holds_its_request_until_it_is_kept_or_not() {
 }
 
 #[test]
+fn who_waits_hears_when_something_has_come_last() {
+    let (mut store, start) = (Store::default(), start());
+    let page = store.begin(0, request("/", ""));
+    let at = |seconds| start + Duration::from_secs(seconds);
+    assert!(store.on_frame(at(0), page, promise(1, "/a")));
+    assert!(store.on_frame(at(1), page, promise(2, "/b")));
+    let moved =
+        |store: &mut Store<u8>, target: &str| match store.ask(at(9), &0, &request(target, "")) {
+            Asked::Promised(moved) => (moved - start).as_secs(),
+            other => panic!("{other:?}"),
+        };
+    assert_eq!(moved(&mut store, "/a"), 1, "another promise of the page");
+    assert!(store.on_frame(at(2), page, head(1, "")));
+    assert!(store.on_frame(at(4), page, head(2, "")));
+    assert_eq!(moved(&mut store, "/a"), 2, "that of another is none of it");
+    let bytes = Bytes::from_static(b"more");
+    assert!(store.on_frame(at(5), page, Frame::Data { id: 1, bytes }));
+    assert_eq!(moved(&mut store, "/a"), 5);
+}
+
+#[test]
 fn nobody_waits_for_what_is_not_for_him() {
     let (mut store, now) = (Store::default(), start());
     let page = store.begin(0, request("/", ""));
     store.on_frame(now, page, promise(1, "/a"));
     let asked = request("/a", "Accept: image/*\r\n");
-    assert_eq!(store.ask(now, &0, &asked), Asked::Promised);
+    assert_eq!(store.ask(now, &0, &asked), Asked::Promised(now));
     store.on_frame(now, page, head(1, "Vary: Accept\r\n"));
     assert_eq!(
         store.ask(now, &0, &asked),

@@ -39,7 +39,7 @@ use crate::status;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
 pub(super) use outer::OuterSocket;
 use outer::{NotThere, OuterTarget};
-use ways::{Pause, TriedWays, WayKind};
+use ways::{OuterWay, Pause, TriedWays, WayKind};
 
 /// Time after which a flow without an answer speaks against its way, if no other was answered meanwhile: more than a server
 /// takes for a name and a destination that are dead.
@@ -58,6 +58,8 @@ pub(crate) struct Sealing {
     ways: RefCell<TriedWays>,
     /// Lacks of the server that are in the log.
     lacking_told: Cell<Option<Lacks>>,
+    /// Last failure after which all flows of a kind went through the tunnel, until a way is answered.
+    paused: RefCell<Option<Paused>>,
     traffic: Arc<SleTraffic>,
     /// Ends all flows at once, those as well that look only later.
     cut: watch::Sender<()>,
@@ -70,6 +72,24 @@ enum Lacks {
     All,
     /// Connections to the flows' own destinations, which this client would make.
     Intake,
+}
+
+impl Lacks {
+    /// Text about it for `status`.
+    const fn text(self) -> &'static str {
+        match self {
+            Self::All => "the server seals no flows: they go through the tunnel",
+            Self::Intake => {
+                "the server takes in no connections on their way: flows go to its own port"
+            }
+        }
+    }
+}
+
+/// Time for which flows go through the tunnel, and why.
+struct Paused {
+    until: Instant,
+    why: String,
 }
 
 /// What one tunnel has agreed on.
@@ -121,6 +141,7 @@ impl Sealing {
             association: RefCell::default(),
             ways: RefCell::default(),
             lacking_told: Cell::default(),
+            paused: RefCell::default(),
             traffic: SleTraffic::new(memory, &SleMemory::new(memory)),
             cut: watch::Sender::new(()),
         })
@@ -181,6 +202,7 @@ impl Sealing {
                 "the server seals no more flows: they go through the tunnel; this client may have a `max_rate` there now"
             );
             *association = None;
+            self.lacking_told.set(Some(Lacks::All));
             return;
         }
         let Some(random) = agreed.next.take().filter(|_| agreed.epoch + 1 == epoch) else {
@@ -225,13 +247,16 @@ impl Sealing {
 
     /// Connects for one flow to `destination`; `None` if that is to go through the tunnel.
     pub(super) async fn connect(&self, destination: &Destination) -> Option<OuterSocket> {
-        let target = self.target(destination)?;
-        let (now, ip) = (process::now(), target.address.ip());
-        if !self.ways.borrow_mut().permits(now, target.kind, ip) {
+        let Some(target) = self.target(destination) else {
+            self.traffic.fell_back();
+            return None;
+        };
+        let (now, way) = (process::now(), target.way);
+        if !self.ways.borrow_mut().permits(now, way) {
             self.traffic.fell_back();
             return None;
         }
-        let asking = target.kind == WayKind::Transparent && !self.ways.borrow().is_proven(now, ip);
+        let asking = way.kind == WayKind::Transparent && !self.ways.borrow().is_proven(now, way);
         let connected = async {
             let outer = OuterSocket::connect(target, self.mark).await?;
             match asking {
@@ -258,6 +283,20 @@ impl Sealing {
 
     /// Begins a flow over `outer`; `None` if its tunnel was lost or replaced meanwhile: another server knows other keys.
     pub(super) fn open(
+        self: &Rc<Self>,
+        outer: OuterSocket,
+        destination: &Destination,
+        source: Option<SocketAddr>,
+        words: (Bytes, bool),
+    ) -> Option<SleFlow> {
+        let opened = self.open_over(outer, destination, source, words);
+        if opened.is_none() {
+            self.traffic.fell_back();
+        }
+        opened
+    }
+
+    fn open_over(
         self: &Rc<Self>,
         outer: OuterSocket,
         destination: &Destination,
@@ -313,19 +352,18 @@ impl Sealing {
                 && is_elsewhere(address)
                 && prefixes.iter().any(|net| net.contains(address))
         };
-        let tunnel = agreed.tunnel;
-        match destination.host {
-            Host::Ip(ip) if taken_in(&ip.to_canonical()) => Some(OuterTarget {
+        let way = match destination.host {
+            Host::Ip(ip) if taken_in(&ip.to_canonical()) => OuterWay {
                 kind: WayKind::Transparent,
                 address: (ip.to_canonical(), destination.port).into(),
-                tunnel,
-            }),
-            _ => agreed.server.map(|address| OuterTarget {
+            },
+            _ => OuterWay {
                 kind: WayKind::Addressed,
-                address,
-                tunnel,
-            }),
-        }
+                address: agreed.server?,
+            },
+        };
+        let tunnel = agreed.tunnel;
+        Some(OuterTarget { way, tunnel })
     }
 
     /// True if flows are sealed with keys of `tunnel` now.
@@ -346,15 +384,21 @@ impl Sealing {
 
     /// A flow has ended before the server's answer, or never left.
     fn distrust(&self, target: OuterTarget, why: &str) {
-        let (kind, ip) = (target.kind, target.address.ip());
-        let pause = self.ways.borrow_mut().on_failed(process::now(), kind, ip);
+        let address = target.way.address;
+        let pause = self.ways.borrow_mut().on_failed(process::now(), target.way);
         match pause {
-            Some(Pause::All(pause)) => tracing::warn!(
-                "flows cannot be sealed beside the tunnel: {why}; they go through the tunnel for {} s",
-                pause.as_secs()
-            ),
+            Some(Pause::All(pause)) => {
+                tracing::warn!(
+                    "flows cannot be sealed beside the tunnel: {why}; they go through the tunnel for {} s",
+                    pause.as_secs()
+                );
+                self.paused.replace(Some(Paused {
+                    until: process::now() + pause,
+                    why: why.to_owned(),
+                }));
+            }
             Some(Pause::One(pause)) => tracing::info!(
-                "flows to {ip} cannot be sealed beside the tunnel: {why}; they go through the tunnel for {} s",
+                "flows to {address} cannot be sealed beside the tunnel: {why}; they go through the tunnel for {} s",
                 pause.as_secs()
             ),
             None => {}
@@ -367,17 +411,18 @@ impl Sealing {
         let began = process::now();
         // Ends at once if the flow ends without an answer.
         if timeout(SLOW, answer).await.is_err()
-            && !self.ways.borrow().has_answered(target.address.ip(), began)
+            && !self.ways.borrow().has_answered(target.way, began)
         {
             self.distrust(target, &format!("no answer for {} s", SLOW.as_secs()));
         }
     }
 
     fn on_answered(&self, target: OuterTarget) {
-        let (kind, ip) = (target.kind, target.address.ip());
         // By the server of a tunnel that is no more, about which nothing is asked.
         if self.is_of(target.tunnel) {
-            self.ways.borrow_mut().on_answered(process::now(), kind, ip);
+            self.ways
+                .borrow_mut()
+                .on_answered(process::now(), target.way);
         }
     }
 
@@ -399,7 +444,23 @@ impl Sealing {
 
     /// Part of `status`.
     pub(super) fn report(&self) -> status::Sle {
-        self.traffic.report()
+        status::Sle {
+            reason: self.reason(),
+            ..self.traffic.report()
+        }
+    }
+
+    /// Reason why flows are not sealed now, or not as they are to be.
+    fn reason(&self) -> Option<String> {
+        let paused = self.paused.borrow();
+        let paused = paused.as_ref().map(|Paused { until, why }| {
+            match until.saturating_duration_since(process::now()).as_secs() {
+                0 => format!("{why}; the next flow tries again"),
+                left => format!("{why}; tried again in {left} s"),
+            }
+        });
+        let lacking = self.lacking_told.get();
+        paused.or_else(|| lacking.map(|lacks| lacks.text().to_owned()))
     }
 }
 

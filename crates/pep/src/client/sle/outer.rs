@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::ways::WayKind;
+use super::ways::OuterWay;
 use crate::net::dial;
 use bentpipe_tunnel::engine::ConnectionId;
 
@@ -25,8 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Goal of an outer connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OuterTarget {
-    pub(super) kind: WayKind,
-    pub(super) address: SocketAddr,
+    pub(super) way: OuterWay,
     /// Tunnel whose server it is to lead to.
     pub(super) tunnel: ConnectionId,
 }
@@ -63,10 +62,11 @@ pub(super) enum NotThere {
 impl OuterSocket {
     /// Connects to `target` by a socket with this `mark`.
     pub(super) async fn connect(target: OuterTarget, mark: Option<u32>) -> Result<Self, NotThere> {
-        let connected = timeout(PATIENCE, dial::open(target.address, mark)).await;
+        let place = target.way.address;
+        let connected = timeout(PATIENCE, dial::open(place, mark)).await;
         let socket = connected
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-            .map_err(|error| NotThere::Unconnected(target.address, error))?;
+            .map_err(|error| NotThere::Unconnected(place, error))?;
         Ok(Self {
             socket,
             target,
@@ -77,7 +77,7 @@ impl OuterSocket {
     /// Says the preface of `keys` and waits for the server's answer.
     pub(super) async fn ask(mut self, keys: Option<Keys>) -> Result<Self, NotThere> {
         let keys = keys.ok_or(NotThere::NoTunnel)?;
-        let place = self.target.address;
+        let place = self.target.way.address;
         let mut answer = [0; ANSWER];
         let asked = timeout(PATIENCE, async {
             self.socket.write_all(&keys.preface().encode()).await?;

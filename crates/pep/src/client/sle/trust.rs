@@ -36,21 +36,26 @@ pub(super) enum Trust {
 }
 
 impl Trust {
-    /// True if a flow that begins now is to be sealed.
-    pub(super) fn permits(&mut self, now: Instant) -> bool {
+    /// True if a flow that begins now might be sealed; changes nothing.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
         match *self {
             Self::Open => true,
-            Self::Shut { until, pause } | Self::Tried { until, pause } => {
-                let due = now >= until;
-                if due {
-                    *self = Self::Tried {
-                        until: now + FIRST,
-                        pause,
-                    };
-                }
-                due
-            }
+            Self::Shut { until, .. } | Self::Tried { until, .. } => now >= until,
         }
+    }
+
+    /// True if a flow that begins now is to be sealed.
+    pub(super) fn permits(&mut self, now: Instant) -> bool {
+        let is_due = self.is_due(now);
+        if let Self::Shut { pause, .. } | Self::Tried { pause, .. } = *self
+            && is_due
+        {
+            *self = Self::Tried {
+                until: now + FIRST,
+                pause,
+            };
+        }
+        is_due
     }
 
     /// A flow has been answered by the server.

@@ -58,7 +58,10 @@ const TLS_PORT: u16 = 443;
 /// Time by which a page may be ahead of promises that come by another connection.
 const EITHER_FIRST: Duration = Duration::from_millis(60);
 
-/// Time for which a request waits for an object that a hub has promised; then the page's own connection is asked.
+/// Time for which nothing may come of an object that a hub has promised and a request waits for; then the page's own connection is asked.
+const SEALED_SILENCE: Duration = Duration::from_secs(3);
+
+/// Time for which a request waits for such an object at most: what is left of it comes sooner by the page's own connection.
 const SEALED_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Frames of a page that wait for a browser, 16 KiB each at most: as much as a socket takes.
@@ -278,8 +281,14 @@ impl Pages {
                     }
                     let _ = timeout_at(until, changed).await;
                 }
-                Asked::Promised => match patience {
-                    Some(until) => timeout_at(until, changed).await.ok()?,
+                Asked::Promised(moved) => match patience {
+                    Some(until) => {
+                        let until = until.min(Instant::from_std(moved) + SEALED_SILENCE);
+                        if Instant::now() >= until {
+                            return None;
+                        }
+                        let _ = timeout_at(until, changed).await;
+                    }
                     None => changed.await,
                 },
             }

@@ -15,11 +15,12 @@ use crate::process;
 use crate::server::forwarding;
 
 /// Settings of the kernel that are judged.
-const SETTINGS: [&str; 4] = [
+const SETTINGS: [&str; 5] = [
     "net.core.rmem_max",
     "net.core.wmem_max",
     "net.ipv4.ip_forward",
     "net.ipv4.conf.all.rp_filter",
+    "net.bridge.bridge-nf-call-iptables",
 ];
 
 /// Programs that the daemons run, and how each tells its version.

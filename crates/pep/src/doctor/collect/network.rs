@@ -9,7 +9,7 @@ use bentpipe_sys::reach::{Reach, RouteQuery};
 use bentpipe_sys::{device, link};
 
 use super::{MAX_FILE, sockets, text, tried};
-use crate::doctor::facts::{NetworkFacts, Trial};
+use crate::doctor::facts::{AcceptedMarks, NetworkFacts, Trial};
 
 /// Addresses that stand for the internet.
 const PUBLIC: [IpAddr; 2] = [
@@ -47,15 +47,28 @@ pub(super) fn collect(net_admin: bool) -> NetworkFacts {
             .filter_map(|link| Some((link.name, link.tunnel?)))
             .collect(),
         firewalls: tried(net_admin, traces),
-        forward_chains: chains(net_admin, FORWARD, |chain| {
-            let arguments = ["list", "chain", chain.family, &chain.table, &chain.name];
-            run("nft", &arguments).map(|listing| lets_pass(&listing))
-        }),
+        forward_chains: chains(
+            net_admin,
+            FORWARD,
+            |chain| {
+                let arguments = ["list", "chain", chain.family, &chain.table, &chain.name];
+                run("nft", &arguments).map(|listing| lets_pass(&listing))
+            },
+            true,
+        ),
         // Rules about marks may stand in chains that are jumped to.
-        input_chains: chains(net_admin, INPUT, |chain| {
-            let arguments = ["list", "table", chain.family, &chain.table];
-            run("nft", &arguments).map(|listing| accepts_marked(&listing))
-        }),
+        input_chains: chains(
+            net_admin,
+            INPUT,
+            |chain| {
+                let arguments = ["list", "table", chain.family, &chain.table];
+                run("nft", &arguments).map(|listing| accepted_marks(&listing))
+            },
+            AcceptedMarks {
+                client: true,
+                intake: true,
+            },
+        ),
         legacy_tables: !text("/proc/net/ip_tables_names").trim().is_empty(),
         resolvers: resolvers(),
         port_53: sockets::holders("udp", 53),
@@ -84,28 +97,37 @@ fn traces() -> std::io::Result<Vec<&'static str>> {
 }
 
 /// Chains of others at `hook` that drop what no rule decides on, and the answer of `passes` about each.
-fn chains(
+fn chains<T>(
     net_admin: bool,
     hook: u32,
-    passes: impl Fn(&BaseChain) -> std::io::Result<bool>,
-) -> Trial<Vec<(BaseChain, bool)>> {
+    passes: impl Fn(&BaseChain) -> std::io::Result<T>,
+    everything: T,
+) -> Trial<Vec<(BaseChain, T)>>
+where
+    T: Copy,
+{
     tried(net_admin, || {
         let mut chains = nftables::base_chains()?;
         chains.retain(|chain| chain.hook == hook && chain.drops && !chain.table.starts_with(OURS));
         let seen = |chain: BaseChain| {
             // One that is gone by now lets everything pass.
-            let passes = passes(&chain).unwrap_or(true);
+            let passes = passes(&chain).unwrap_or(everything);
             (chain, passes)
         };
         Ok(chains.into_iter().map(seen).collect())
     })
 }
 
-/// True if a table accepts what bears the mark of intercepted traffic.
-fn accepts_marked(listing: &str) -> bool {
-    listing
-        .lines()
-        .any(|line| line.contains("0x10000000") && line.contains("accept"))
+/// Marks of ours that a table accepts.
+fn accepted_marks(listing: &str) -> AcceptedMarks {
+    let accepts = |mark: &str| {
+        let mut lines = listing.lines();
+        lines.any(|line| line.contains(mark) && line.contains("accept"))
+    };
+    AcceptedMarks {
+        client: accepts("0x10000000"),
+        intake: accepts("0x80000000"),
+    }
 }
 
 /// True if a chain accepts what comes out of our device and what goes into it.
@@ -133,11 +155,14 @@ mod tests {
     #[test]
     fn a_table_accepts_what_is_marked() {
         let rule = "  meta mark & 0xf0000000 == 0x10000000 counter packets 0 bytes 0 accept\n";
-        assert!(accepts_marked(rule));
-        assert!(
-            !accepts_marked("tcp dport 22 accept")
-                && !accepts_marked(&rule.replace("accept", "drop"))
-        );
+        let none = AcceptedMarks::default();
+        let (client, intake) = (true, true);
+        assert_eq!(accepted_marks(rule), AcceptedMarks { client, ..none });
+        let of_server = rule.replace("0x1", "0x8");
+        assert_eq!(accepted_marks(&of_server), AcceptedMarks { intake, ..none });
+        for other in ["tcp dport 22 accept", &rule.replace("accept", "drop")] {
+            assert_eq!(accepted_marks(other), none);
+        }
     }
 
     #[test]

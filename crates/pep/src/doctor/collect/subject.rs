@@ -19,11 +19,11 @@ use super::{handshake, sockets};
 use crate::authority::{Files, Signer};
 use crate::config::{
     self, Action, AnyFile, ClientConfig, ClientFile, FrontEnds, OtherTraffic, Placed, PlainClient,
-    Role, Server, ServerAddress, ServerConfig, ServerFile,
+    Role, Server, ServerAddress, ServerConfig, ServerFile, SleIntake,
 };
 use crate::doctor::facts::{
     AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, FarFacts, HandshakeResult,
-    ListenFacts, ListenState, Owned, Ownership, ServerFacts, SideFacts, WayThere,
+    IntakeFacts, ListenFacts, ListenState, Owned, Ownership, ServerFacts, SideFacts, WayThere,
 };
 use crate::keys;
 use crate::process;
@@ -84,6 +84,7 @@ fn examine(file: &Path, content: AnyFile) -> Content {
                     listen,
                     packets: false,
                     clients: config.clients.len(),
+                    intake: None,
                 };
                 (true, Vec::new(), None, SideFacts::Server(side))
             }
@@ -390,6 +391,27 @@ fn server(config: &ServerConfig, running: Option<&StatusReport>) -> ServerFacts 
         listen,
         packets: config.packets.enabled,
         clients: config.clients.len(),
+        intake: config
+            .sle
+            .as_ref()
+            .and_then(|sle| Some(intake(sle.intake.as_ref()?))),
+    }
+}
+
+fn intake(intake: &SleIntake) -> IntakeFacts {
+    let there = link::links().unwrap_or_default();
+    let named = |wanted: &dyn Fn(&String) -> bool| {
+        let interfaces = intake.interfaces.iter().filter(|name| wanted(name));
+        interfaces.cloned().collect()
+    };
+    IntakeFacts {
+        missing: named(&|name| !there.iter().any(|link| link.name == *name)),
+        bridges: named(&|name| {
+            Path::new("/sys/class/net")
+                .join(name)
+                .join("bridge")
+                .exists()
+        }),
     }
 }
 

@@ -36,6 +36,8 @@ struct MachineNeeds {
     device: bool,
     /// A client takes in what its own machine sends.
     local: bool,
+    /// A server takes in outer connections on their way.
+    intake: bool,
     /// A server's clients expect what this machine reaches.
     internet: bool,
 }
@@ -53,6 +55,7 @@ impl MachineNeeds {
                 SideFacts::Server(server) => {
                     needs.server_table |= server.packets;
                     needs.device |= server.packets;
+                    needs.intake |= server.intake.is_some();
                     needs.internet = true;
                 }
                 SideFacts::Pep => needs.device = true,

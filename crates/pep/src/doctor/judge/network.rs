@@ -120,11 +120,17 @@ fn chains(network: &NetworkFacts, needs: &MachineNeeds) -> Vec<Finding> {
                 .map(|(chain, passes)| one(chain, *passes, needs)),
         ),
     }
-    if needs.client_table
-        && let Some(Ok(chains)) = &network.input_chains
-    {
-        let dropping = chains.iter().filter(|(_, passes)| !passes);
-        findings.extend(dropping.map(|(chain, _)| closed_to_marked(chain)));
+    if let Some(Ok(chains)) = &network.input_chains {
+        for (chain, accepts) in chains {
+            if needs.client_table && !accepts.client {
+                let what = "TCP and names of the hosts";
+                findings.push(closed_to_marked(chain, "client", what, "0x10000000"));
+            }
+            if needs.intake && !accepts.intake {
+                let what = "connections that `[sle]` takes in on their way";
+                findings.push(closed_to_marked(chain, "server", what, "0x80000000"));
+            }
+        }
     }
     if network.legacy_tables {
         let mend = "if they drop what is forwarded: `iptables -I FORWARD -o bentpipe0 -j ACCEPT`, and the same with `-i`";
@@ -140,19 +146,17 @@ fn chains(network: &NetworkFacts, needs: &MachineNeeds) -> Vec<Finding> {
     findings
 }
 
-/// Warning of a chain at which what a client has taken in ends, for that is delivered to this machine.
-fn closed_to_marked(chain: &BaseChain) -> Finding {
+/// Warning of a chain at which `what` a daemon of this `role` has taken in ends, for that is delivered to this machine.
+fn closed_to_marked(chain: &BaseChain, role: &str, what: &str, mark: &str) -> Finding {
     let BaseChain {
         family,
         table,
         name,
         ..
     } = chain;
-    let text = format!(
-        "chain `{family} {table} {name}` drops what comes in, and with it TCP and names of the hosts"
-    );
+    let text = format!("chain `{family} {table} {name}` drops what comes in, and with it {what}");
     let mend = format!(
-        "accept what the client has marked: `nft insert rule {family} {table} {name} meta mark and 0xf0000000 == 0x10000000 accept`, and where that firewall keeps its rules"
+        "accept what the {role} has marked: `nft insert rule {family} {table} {name} meta mark and 0xf0000000 == {mark} accept`, and where that firewall keeps its rules"
     );
     warn("firewall", text, Some(mend))
 }

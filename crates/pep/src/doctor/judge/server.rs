@@ -3,9 +3,12 @@
 use super::network::list;
 use super::{fail, ok, warn};
 use crate::doctor::Finding;
-use crate::doctor::facts::{Facts, ListenFacts, ListenState, ServerFacts};
+use crate::doctor::facts::{Facts, IntakeFacts, ListenFacts, ListenState, ServerFacts};
 
-pub(super) fn judge(_: &Facts, server: &ServerFacts) -> Vec<Finding> {
+/// Setting that has frames of bridges cross the rules of routers.
+const BRIDGED: &str = "net.bridge.bridge-nf-call-iptables";
+
+pub(super) fn judge(facts: &Facts, server: &ServerFacts) -> Vec<Finding> {
     let mut findings: Vec<_> = server.listen.iter().map(listen).collect();
     findings.push(match server.clients {
         0 => warn(
@@ -15,6 +18,26 @@ pub(super) fn judge(_: &Facts, server: &ServerFacts) -> Vec<Finding> {
         ),
         count => ok("clients", format!("{count} listed")),
     });
+    let intake = server.intake.iter();
+    findings.extend(intake.flat_map(|intake| judge_intake(facts, intake)));
+    findings
+}
+
+fn judge_intake(facts: &Facts, intake: &IntakeFacts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !intake.missing.is_empty() {
+        let text = format!("not there: {}", list(&intake.missing));
+        let mend = "name in `[sle] interfaces` what `ip link` shows".into();
+        findings.push(warn("interfaces", text, Some(mend)));
+    }
+    if !intake.bridges.is_empty() && facts.machine.setting(BRIDGED) == Some(1) {
+        let text = format!(
+            "{} is a bridge, and {BRIDGED} has frames that it only hands on cross the rules of `[sle]`: they get lost",
+            list(&intake.bridges)
+        );
+        let mend = format!("`sysctl -w {BRIDGED}=0`, and the same for ip6tables");
+        findings.push(warn("interfaces", text, Some(mend)));
+    }
     findings
 }
 

@@ -115,6 +115,7 @@ fn server() -> ServerFacts {
         }],
         packets: true,
         clients: 1,
+        intake: None,
     }
 }
 
@@ -372,21 +373,59 @@ fn a_chain_that_drops_what_comes_in_is_a_fault_where_hosts_are_taken_in() {
         hook: INPUT,
         drops: true,
     };
-    for (passes, at_server, warns) in [
-        (false, false, true),
-        (true, false, false),
-        (false, true, false),
+    let at_client = || {
+        subject(SideFacts::Client(client(HandshakeResult::Shaken(
+            TrialOutcome::Known {
+                rtt: Duration::from_millis(600),
+            },
+        ))))
+    };
+    let at_server = |intake| {
+        let intake = Some(IntakeFacts::default()).filter(|_| intake);
+        let server = ServerFacts { intake, ..server() };
+        subject(SideFacts::Server(server))
+    };
+    let (none, client, intake) = (AcceptedMarks::default(), true, true);
+    for (accepts, examined, warns) in [
+        (none, at_client(), true),
+        (AcceptedMarks { client, ..none }, at_client(), false),
+        (none, at_server(false), false),
+        (AcceptedMarks { client, ..none }, at_server(true), true),
+        (AcceptedMarks { intake, ..none }, at_server(true), false),
     ] {
         let mut facts = healthy();
-        facts.network.input_chains = Some(Ok(vec![(chain.clone(), passes)]));
-        if at_server {
-            facts.subjects = vec![subject(SideFacts::Server(server()))];
-        }
+        facts.network.input_chains = Some(Ok(vec![(chain.clone(), accepts)]));
+        facts.subjects = vec![examined];
         let found = judge(&facts);
         let named =
             |one: &Finding| one.level == Level::Warn && one.text.contains("inet filter input");
         assert_eq!(found.iter().any(named), warns, "{found:?}");
     }
+}
+
+#[test]
+fn interfaces_by_which_connections_are_taken_in_are_looked_at() {
+    let taking_in = |intake| {
+        move |facts: &mut Facts| {
+            let intake = Some(intake);
+            facts.subjects = vec![subject(SideFacts::Server(ServerFacts {
+                intake,
+                ..server()
+            }))];
+            let bridged = ("net.bridge.bridge-nf-call-iptables".into(), 1);
+            facts.machine.settings.push(bridged);
+        }
+    };
+    let missing = IntakeFacts {
+        missing: vec!["sat9".into()],
+        ..IntakeFacts::default()
+    };
+    must_find(taking_in(missing), Level::Warn, "interfaces", &["sat9"]);
+    let bridges = IntakeFacts {
+        bridges: vec!["br0".into()],
+        ..IntakeFacts::default()
+    };
+    must_find(taking_in(bridges), Level::Warn, "interfaces", &["br0"]);
 }
 
 #[test]

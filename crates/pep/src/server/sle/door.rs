@@ -1,7 +1,14 @@
 //! The server's doors for sealed flows, a TCP port and connections that are taken in on their way: who is there is found out on the
 //! main thread, before anything is dialled.
+//!
+//! ```text
+//!   accepted ─► porch, silent ─► first words ─┬─ a flow ─────────────────────────────────────► its shard
+//!                                             ├─ names a tunnel, and asks: the tunnel vouches ─►┤
+//!                                             ╰─ anything else: a stranger of its host ────────►╯
+//! ```
 
 use std::cell::RefCell;
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 #[cfg(target_os = "linux")]
@@ -9,19 +16,20 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bentpipe_sealed::sle::{Acceptor, MAX_RECORD, PREFACE, Refusal};
+use bentpipe_sealed::sle::{Accepted, Acceptor, MAX_RECORD, OPENING, PREFACE, Refusal};
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::task::yield_now;
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 
 use super::intake::IntakeRules;
+use super::porch::Porch;
+use super::vouched::Vouchers;
 use super::{FreshFlow, SealedTunnels, shard_of};
 use crate::config::{SleIntake, SleListening};
 use crate::net::listen::{accept, listen_each};
-use crate::net::strangers::{Stranger, Strangers};
+use crate::net::strangers::Strangers;
 use crate::process::{self, RunError};
 use crate::relay::prepare;
 
@@ -38,8 +46,36 @@ pub(in crate::server) struct SleDoor {
     intake: Option<IntakeRules>,
     tunnels: Arc<SealedTunnels>,
     shards: Vec<mpsc::Sender<FreshFlow>>,
-    /// Strangers by each way, so that those of one take no place of the other's.
-    strangers: [Rc<Strangers>; 2],
+    /// Places by each way, so that those who come by one take none of the other's.
+    places: [DoorPlaces; 2],
+}
+
+/// Places of connections by one way until it is known what each is for.
+struct DoorPlaces {
+    porch: Rc<Porch>,
+    vouchers: Rc<Vouchers>,
+    strangers: Rc<Strangers>,
+}
+
+impl DoorPlaces {
+    fn new() -> Self {
+        Self {
+            porch: Rc::default(),
+            vouchers: Rc::default(),
+            strangers: Strangers::new(),
+        }
+    }
+}
+
+/// Connection about which it is being found out what it is for.
+struct OuterArrival {
+    outer: TcpStream,
+    /// Destination that it was made to, if it was taken in on its way there.
+    place: Option<SocketAddr>,
+    acceptor: Acceptor,
+    unread: BytesMut,
+    /// Bytes that were read in all.
+    read: usize,
 }
 
 /// Way by which a connection comes.
@@ -61,18 +97,6 @@ impl From<io::Error> for NotMet {
     fn from(error: io::Error) -> Self {
         Self::Lost(error)
     }
-}
-
-/// Has the kernel keep connections until they have said something: a client says all that is waited for right behind its SYN, so
-/// that hundreds which begin at once take no place of a stranger.
-fn defer(listener: &TcpListener) {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = bentpipe_sys::socket::defer_accept(listener, bentpipe_sealed::sle::OPENING)
-    {
-        tracing::debug!("outer connections are taken in before they say anything: {error}");
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = listener;
 }
 
 /// Opens transparent listeners on loopback, and has the kernel lead what `intake` names to them.
@@ -128,18 +152,22 @@ impl SleDoor {
             take_in(intake, own, &mut listeners)
                 .map_err(|error| RunError::privilege(&intake.place, &error))
         });
-        for (listener, _) in &listeners {
-            defer(listener);
-        }
         let (shards, inboxes) = (0..shards).map(|_| mpsc::channel(QUEUE)).unzip();
         let door = Self {
             listeners: RefCell::new(listeners),
             intake: intake.transpose()?,
             tunnels: tunnels.clone(),
             shards,
-            strangers: [Strangers::new(), Strangers::new()],
+            places: [DoorPlaces::new(), DoorPlaces::new()],
         };
         Ok((Rc::new(door), inboxes))
+    }
+
+    /// Removes what a server that was killed has left in the kernel, unless `sle` has doors that replace it.
+    pub(in crate::server) fn tidy(sle: Option<&SleListening>) {
+        if sle.is_none_or(|sle| sle.intake.is_none()) {
+            IntakeRules::remove_leftover();
+        }
     }
 
     /// Rules that lead connections here on their way elsewhere, if there are some.
@@ -153,44 +181,85 @@ impl SleDoor {
             let door = self.clone();
             accept(listener, move |outer, peer| {
                 door.admit(outer, peer, way);
-                // Before the next one those that are in are heard: of a client's thousand connections at once each would else
-                // be a stranger, and have its host's share used up.
-                yield_now()
+                ready(())
             });
         }
     }
 
-    /// Finds out who is there, unless the host or its network has had its share.
+    /// Has a connection wait for its first words.
     fn admit(self: &Rc<Self>, outer: TcpStream, peer: SocketAddr, way: DoorWay) {
         // Also a refusal is a reset.
-        let (Ok(()), Ok(place)) = (prepare(&outer), outer.local_addr()) else {
+        if prepare(&outer).is_err() {
             return;
-        };
-        let place = (way == DoorWay::TakenIn).then(|| process::canonical(place));
-        let door = self.clone();
-        let met = self.strangers[way as usize].meet(peer, |stranger| async move {
-            door.welcome((outer, place), peer, stranger).await;
+        }
+        let (door, porch) = (self.clone(), &self.places[way as usize].porch);
+        let displaced = porch.enter(peer.ip(), |waiting| async move {
+            let spoken = timeout(OPENING, outer.readable()).await;
+            drop(waiting);
+            match spoken {
+                Ok(Ok(())) => door.listen(outer, peer, way).await,
+                _ => door.tunnels.count(Refusal::Late),
+            }
         });
-        if !met {
-            self.tunnels.count_crowded();
-            tracing::debug!(%peer, "too many outer connections of strangers");
+        if displaced {
+            self.crowd(peer, "too many outer connections that say nothing");
         }
     }
 
-    async fn welcome(
-        &self,
-        (outer, place): (TcpStream, Option<SocketAddr>),
-        peer: SocketAddr,
-        stranger: Stranger,
-    ) {
-        match self.meet(outer, place).await {
-            Ok(fresh) => {
+    /// Hears first words. Most say all that is needed at once, and never are strangers.
+    async fn listen(self: Rc<Self>, outer: TcpStream, peer: SocketAddr, way: DoorWay) {
+        let Ok(mut arrival) = OuterArrival::new(outer, way) else {
+            return self.tunnels.count(Refusal::Late);
+        };
+        let at_once = tokio::select! {
+            biased;
+            met = arrival.meet(&self.tunnels) => Some(met),
+            () = ready(()) => None,
+        };
+        if let Some(met) = at_once {
+            self.welcome(met, arrival, peer);
+            return;
+        }
+        let places = &self.places[way as usize];
+        let named = arrival.acceptor.association();
+        if let Some(voucher) = named.and_then(|id| places.vouchers.vouch(process::now(), id)) {
+            let met = arrival.meet(&self.tunnels).await;
+            if self.welcome(met, arrival, peer) {
+                voucher.prove();
+            }
+            return;
+        }
+        let door = self.clone();
+        let met = places.strangers.meet(peer, |stranger| async move {
+            let met = arrival.meet(&door.tunnels).await;
+            if door.welcome(met, arrival, peer) {
                 stranger.prove();
+            }
+        });
+        if !met {
+            self.crowd(peer, "too many outer connections of strangers");
+        }
+    }
+
+    fn crowd(&self, peer: SocketAddr, why: &str) {
+        self.tunnels.count_crowded();
+        tracing::debug!(%peer, "{why}");
+    }
+
+    /// Hands a flow to its shard; false if there is none.
+    fn welcome(
+        &self,
+        met: Result<Accepted, NotMet>,
+        arrival: OuterArrival,
+        peer: SocketAddr,
+    ) -> bool {
+        match met.and_then(|accepted| Ok(arrival.into_flow(accepted)?)) {
+            Ok(fresh) => {
                 let shard = self.shards.get(shard_of(fresh.accepted.id));
                 if shard.is_none_or(|shard| shard.try_send(fresh).is_err()) {
-                    self.tunnels.count_crowded();
-                    tracing::debug!(%peer, "the shard takes in no sealed flow now");
+                    self.crowd(peer, "the shard takes in no sealed flow now");
                 }
+                return true;
             }
             Err(NotMet::Refused(refusal)) => {
                 self.tunnels.count(refusal);
@@ -201,54 +270,69 @@ impl SleDoor {
                 tracing::debug!(%peer, "outer connection lost before its request: {error}");
             }
         }
+        false
     }
+}
 
-    /// Reads until the first record is open, and answers a preface that asks; `place` is where the connection was to go, if it was
-    /// taken in.
-    async fn meet(
-        &self,
-        mut outer: TcpStream,
-        place: Option<SocketAddr>,
-    ) -> Result<FreshFlow, NotMet> {
+impl OuterArrival {
+    fn new(outer: TcpStream, way: DoorWay) -> io::Result<Self> {
         let mut acceptor = Acceptor::new(process::now());
+        let place = (way == DoorWay::TakenIn).then(|| outer.local_addr());
+        let place = place.transpose()?.map(process::canonical);
         if let Some(place) = place {
             acceptor = acceptor.at(place);
         }
-        let (mut unread, mut read) = (BytesMut::with_capacity(FIRST_BYTES), 0);
+        Ok(Self {
+            outer,
+            place,
+            acceptor,
+            unread: BytesMut::with_capacity(FIRST_BYTES),
+            read: 0,
+        })
+    }
+
+    fn into_flow(self, accepted: Accepted) -> io::Result<FreshFlow> {
+        Ok(FreshFlow {
+            outer: self.outer.into_std()?,
+            unread: self.unread.freeze(),
+            read: self.read,
+            accepted,
+            place: self.place,
+        })
+    }
+
+    /// Reads until the first record is open, and answers a preface that asks. Once it was ended early it can be begun again.
+    async fn meet(&mut self, tunnels: &SealedTunnels) -> Result<Accepted, NotMet> {
         loop {
             // From here on: what changes before this one waits is not missed.
-            let changed = self.tunnels.changed.notified();
+            let changed = tunnels.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             let now = process::now();
-            let mut input = &unread[..];
-            let pushed = acceptor.push(now, &mut input, &mut self.tunnels.associations());
+            let mut input = &self.unread[..];
+            let pushed = self
+                .acceptor
+                .push(now, &mut input, &mut tunnels.associations());
             let left = input.len();
-            unread.advance(unread.len() - left);
-            if let Some(answer) = acceptor.take_answer() {
+            self.unread.advance(self.unread.len() - left);
+            if let Some(answer) = self.acceptor.take_answer() {
                 // The first bytes of a connection, which the kernel always has room for.
-                outer.write_all(&answer).await?;
+                self.outer.write_all(&answer).await?;
             }
             if let Some(accepted) = pushed.map_err(NotMet::Refused)? {
-                return Ok(FreshFlow {
-                    outer: outer.into_std()?,
-                    unread: unread.freeze(),
-                    read,
-                    accepted,
-                    place,
-                });
+                return Ok(accepted);
             }
-            let due = acceptor.deadline().unwrap_or(now);
+            let due = self.acceptor.deadline().unwrap_or(now);
             let room = FIRST_BYTES - left;
-            let mut more = (&mut outer).take(room as u64);
+            let mut more = (&mut self.outer).take(room as u64);
             tokio::select! {
-                count = more.read_buf(&mut unread), if room > 0 => match count? {
+                count = more.read_buf(&mut self.unread), if room > 0 => match count? {
                     0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                    count => read += count,
+                    count => self.read += count,
                 },
                 () = &mut changed => {}
                 () = sleep_until(due.into()) => {
-                    let due = acceptor.handle_timeout(process::now());
+                    let due = self.acceptor.handle_timeout(process::now());
                     due.map_err(NotMet::Refused)?;
                 }
             }

@@ -10,6 +10,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as LocalAddr, UnixDatagram};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bentpipe_sys::nft::Table;
@@ -28,7 +30,7 @@ const MASK: u32 = 0xf000_0000;
 
 /// Mark of packets that are taken in.
 const TAKEN: Mark = Mark::new(VALUE, MASK);
-const VALUE: u32 = 0x8000_0000;
+pub(crate) const VALUE: u32 = 0x8000_0000;
 
 /// Routing table of what is taken in.
 const ROUTES: u32 = 25_204;
@@ -42,10 +44,24 @@ const NEVER: &str = "fib daddr type { local, broadcast, multicast, anycast } ret
 /// A SYN that opens a connection.
 const OPENING: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 
+/// Name that whoever has rules here holds: an abstract address, which a network namespace has once, and a dead process never.
+const SOLE: &str = "bentpipe sle intake";
+
 /// Rules in force; dropping them removes them.
 pub(in crate::server) struct IntakeRules {
     guardian: Option<Guardian>,
     rules: Arc<Mutex<Rules>>,
+    _sole: Sole,
+}
+
+/// Right to have the rules: nobody else in this network namespace has it.
+struct Sole(#[expect(dead_code, reason = "held for its name")] UnixDatagram);
+
+impl Sole {
+    fn take() -> io::Result<Self> {
+        let name = LocalAddr::from_abstract_name(SOLE)?;
+        UnixDatagram::bind_addr(&name).map(Self)
+    }
 }
 
 /// Things that are to be in the kernel.
@@ -68,6 +84,13 @@ impl IntakeRules {
         listeners: &[SocketAddr],
         own: &[u16],
     ) -> io::Result<Self> {
+        let sole = Sole::take().map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => io::Error::other(
+                "another server takes in connections on this machine; have one of them do so, with the `interfaces`, `prefixes` \
+                 and `sources` of both",
+            ),
+            _ => error,
+        })?;
         let mut rules = Rules {
             body: body(intake, listeners, own),
             rules: policy(intake),
@@ -87,7 +110,32 @@ impl IntakeRules {
                 None
             }
         };
-        Ok(Self { guardian, rules })
+        Ok(Self {
+            guardian,
+            rules,
+            _sole: sole,
+        })
+    }
+
+    /// Removes what a server that was killed has left, where this one takes in nothing.
+    pub(in crate::server) fn remove_leftover() {
+        // Not those of a server that runs.
+        let Ok(_sole) = Sole::take() else {
+            return;
+        };
+        // Who may not look could have left nothing, nor can it take anything away.
+        if !Rules::exist().unwrap_or(false) {
+            return;
+        }
+        Rules::remove_all(&routes());
+        match Rules::exist() {
+            Ok(false) => tracing::info!(
+                "table inet {SLE_TABLE} and its routing rules, which a server that was killed had left, are removed"
+            ),
+            _ => tracing::warn!(
+                "table inet {SLE_TABLE}, which a server that was killed has left, cannot be removed; run `nft delete table inet {SLE_TABLE}`"
+            ),
+        }
     }
 
     /// Things that were put back, for `status`.
@@ -124,6 +172,22 @@ impl Rules {
 
     /// Removes all, also what a server that was killed has left; connections pass as without one.
     fn remove(&self) {
+        Self::remove_all(&self.routes);
+    }
+
+    /// True if the table is there, or a rule that leads to its routes.
+    fn exist() -> io::Result<bool> {
+        if fingerprint(SLE_TABLE)?.is_some() {
+            return Ok(true);
+        }
+        let mut families = Version::usable().into_iter();
+        families.try_fold(false, |found, family| {
+            let all = PolicyRule::list(family)?;
+            Ok(found || all.iter().any(|it| it.action == Action::Table(ROUTES)))
+        })
+    }
+
+    fn remove_all(routes: &[TableRoute]) {
         // What stays is replaced by the next start.
         let _ = Table::new(SLE_TABLE).remove();
         for family in Version::usable() {
@@ -133,7 +197,7 @@ impl Rules {
                 let _ = rule.delete();
             }
         }
-        for route in &self.routes {
+        for route in routes {
             let _ = route.delete();
         }
     }
@@ -276,9 +340,10 @@ fn body(intake: &SleIntake, listeners: &[SocketAddr], own: &[u16]) -> String {
         )
     });
     let taken = Chain::new("take")
+        // Before the next rule, which would give a SYN to what is left of an earlier connection (TIME_WAIT), where it ends.
+        .rules(opened)
         // What belongs to a connection that was taken in. What was begun before the table was there is not.
-        .rule(format_args!("socket transparent 1 {} accept", TAKEN.set()))
-        .rules(opened);
+        .rule(format_args!("socket transparent 1 {} accept", TAKEN.set()));
     format!("{taken}{chosen}")
 }
 

@@ -12,6 +12,8 @@ mod flows;
 mod intake;
 #[cfg(not(target_os = "linux"))]
 mod no_intake;
+mod porch;
+mod vouched;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

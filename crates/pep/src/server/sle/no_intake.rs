@@ -19,6 +19,8 @@ impl IntakeRules {
         Err(io::Error::other("only Linux has TPROXY"))
     }
 
+    pub(in crate::server) const fn remove_leftover() {}
+
     pub(in crate::server) fn repairs(&self) -> Option<Repairs> {
         match self.0 {}
     }

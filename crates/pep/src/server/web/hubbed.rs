@@ -3,6 +3,7 @@
 
 use std::io;
 
+use bentpipe_proto::tunnel::ReplyCode;
 use bentpipe_sealed::dssl::{
     ALPN_HUB, HubDropped, HubFrameReader, HubNews, HubSession, MAX_HUB_FRAME, SessionId,
 };
@@ -21,6 +22,11 @@ use super::{PageClient, REQUEST, ServedPages};
 /// Sessions of one client at one time; pages of those beyond come without objects.
 const MAX_HUBS: usize = 16;
 
+/// Connection to an origin, or the reason why there is none, which the terminal hears by its own connection.
+pub(super) trait ReachingOrigin: Future<Output = Result<ReachedOrigin, ReplyCode>> {}
+
+impl<T: Future<Output = Result<ReachedOrigin, ReplyCode>>> ReachingOrigin for T {}
+
 /// End of a session: nothing more of it comes.
 struct HubOver;
 
@@ -37,11 +43,11 @@ struct TerminalStream {
     write: WriteHalf<DuplexStream>,
 }
 
-/// Serves a stream whose terminal has named the origin, and perhaps its `session`.
+/// Serves a stream whose terminal has named the origin, and perhaps its `session`; `reached` may still be on its way.
 pub(super) async fn serve(
     pages: &ServedPages,
     peer: &PageClient,
-    (reached, name): (ReachedOrigin, ServerName<'static>),
+    (reached, name): (impl ReachingOrigin, ServerName<'static>),
     session: Option<SessionId>,
     (frames, read, write): (FrameReader, ReadHalf<DuplexStream>, WriteHalf<DuplexStream>),
 ) {
@@ -83,7 +89,7 @@ impl Drop for LeaveHub<'_> {
 async fn attend(
     pages: &ServedPages,
     peer: &PageClient,
-    (reached, name): (ReachedOrigin, ServerName<'static>),
+    (reached, name): (impl ReachingOrigin, ServerName<'static>),
     session: Option<SessionId>,
     stream: &mut TerminalStream,
 ) -> Result<std::convert::Infallible, HubOver> {
@@ -230,11 +236,11 @@ async fn say(
 async fn connect(
     pages: &ServedPages,
     peer: &PageClient,
-    reached: ReachedOrigin,
+    reached: impl ReachingOrigin,
     name: ServerName<'static>,
 ) -> Result<TlsStream<TcpStream>, HubOver> {
     let tls = pages.hub.as_ref().ok_or(HubOver)?;
-    let tcp = match reached {
+    let tcp = match reached.await.map_err(|_| HubOver)? {
         ReachedOrigin::Fresh(tcp, _) => tcp,
         ReachedOrigin::Waiting(origin) => {
             let to = origin.to;

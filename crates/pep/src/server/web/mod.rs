@@ -11,6 +11,7 @@
 
 mod fetch;
 mod hubbed;
+mod opening;
 mod origins;
 mod refused;
 mod relayed;
@@ -23,14 +24,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
-use bentpipe_sealed::dssl::SessionId;
-use bentpipe_web::{Ahead, Frame, FrameReader, Request, Scheme, Verdict, judge};
-use rustls::pki_types::{DnsName, ServerName};
+use bentpipe_proto::tunnel::Destination;
+use bentpipe_web::{Ahead, Frame, Request};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex};
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_local};
-use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::clients::Client;
@@ -184,26 +182,14 @@ struct Job {
 async fn serve(pages: Rc<ServedPages>, peer: PageClient, flow: FlowKey, destination: Destination) {
     let (rights, id, client) = (&pages.rights, peer.id, peer.client.clone());
     let handle = FlowHandle::new(rights.shard().clone(), id, flow);
-    let reaching = Box::pin(reach(&pages, &peer, &destination));
-    let reached = tokio::select! {
-        reached = reaching => reached,
-        () = handle.gone() => return,
-    };
-    let entered = reached.and_then(|origin| {
-        let entered = rights.enter(id, flow, origin.tcp().1);
-        entered.map_err(|refused| refused.code)?;
-        Ok(origin)
-    });
-    let origin = match entered {
-        Ok(origin) => origin,
-        Err(code) => return rights.reply(id, flow, code, None),
-    };
-    rights.reply(id, flow, ReplyCode::Ok, origin.tcp().0.local_addr().ok());
     let (ours, theirs) = duplex(PIPE);
     let work = async {
-        Box::pin(work(pages.clone(), peer, origin, ours)).await;
-        // What was written last is still to leave.
-        std::future::pending::<()>().await;
+        let worked = Box::pin(opening::work(pages.clone(), peer, flow, &destination, ours));
+        match worked.await {
+            // What was written last is still to leave.
+            Ok(()) => std::future::pending().await,
+            Err(code) => rights.reply(id, flow, code, None),
+        }
     };
     let outcome = tokio::select! {
         outcome = relay_in_process(handle, theirs) => outcome,
@@ -211,45 +197,6 @@ async fn serve(pages: Rc<ServedPages>, peer: PageClient, flow: FlowKey, destinat
     };
     rights.leave(id, flow);
     tracing::debug!(client = client.name, %destination, ?outcome, "page ended");
-}
-
-/// A connection to where a page is: one that waits, or a new one.
-async fn reach(
-    pages: &ServedPages,
-    peer: &PageClient,
-    destination: &Destination,
-) -> Result<ReachedOrigin, ReplyCode> {
-    if let Host::Ip(ip) = destination.host {
-        let to = SocketAddr::new(ip, destination.port);
-        let permitted = pages.rights.permits(&peer.client, to);
-        if let Some(origin) = pages.origins.take(peer.id, to).filter(|_| permitted) {
-            return Ok(ReachedOrigin::Waiting(origin));
-        }
-    }
-    let (tcp, to) = pages.rights.dial(&peer.client, destination).await?;
-    Ok(ReachedOrigin::Fresh(tcp, to))
-}
-
-/// Reads the first frames of a stream, and answers them by `origin`.
-async fn work(pages: Rc<ServedPages>, peer: PageClient, origin: ReachedOrigin, pipe: DuplexStream) {
-    let (mut read, write) = tokio::io::split(pipe);
-    let opening = timeout(REQUEST, read_opening(&mut read, &pages)).await;
-    match opening {
-        Ok(Some((name, Opening::Get(request)))) => {
-            answer(pages, peer, (origin, name), request, (read, write)).await;
-        }
-        Ok(Some((name, Opening::Relay(frames)))) => {
-            relayed::relay(&pages, &peer, (origin, name), frames, (read, write)).await;
-        }
-        Ok(Some((Some(name), Opening::Hub(session, frames)))) => {
-            let stream = (frames, read, write);
-            hubbed::serve(&pages, &peer, (origin, name), session, stream).await;
-        }
-        Ok(Some((None, Opening::Hub(..))) | None) | Err(_) => {
-            let to = origin.tcp().1;
-            tracing::debug!(client = peer.client.name, %to, "page without a request");
-        }
-    }
 }
 
 /// Sends the page that `request` asks for, and its objects.
@@ -299,71 +246,6 @@ async fn answer(
             fetches.spawn_local(job.clone().fetch_object(object, request));
         }
     }
-}
-
-/// Client's wish for a stream.
-enum Opening {
-    /// A request that may be answered ahead.
-    Get(Request),
-    /// Bytes as they come; those that are here already are in the reader.
-    Relay(FrameReader),
-    /// Objects of a session of DSSL, whose name may follow.
-    Hub(Option<SessionId>, FrameReader),
-}
-
-/// First frames of a stream, if they ask for what may be had; names of origins are for where TLS is spoken (`secure`), or where
-/// this server is a `hub`.
-async fn read_opening(
-    read: &mut ReadHalf<DuplexStream>,
-    pages: &ServedPages,
-) -> Option<(TlsName, Opening)> {
-    let (mut frames, mut bytes) = (FrameReader::default(), [0; 4096]);
-    let (clear, secure, hub) = (pages.clear, pages.tls.is_some(), pages.hub.is_some());
-    let mut name = None;
-    loop {
-        match frames.read() {
-            Ok(Some(Frame::Tls(host))) if (secure || hub) && name.is_none() => {
-                name = Some(server_name(&host)?);
-            }
-            Ok(Some(Frame::Hub(session))) if hub && name.is_some() => {
-                let named = match session.is_empty() {
-                    true => None,
-                    false => Some(hubbed::session_of(&session)?),
-                };
-                return Some((name, Opening::Hub(named, frames)));
-            }
-            Ok(Some(Frame::Relay)) if secure && name.is_some() => {
-                return Some((name, Opening::Relay(frames)));
-            }
-            Ok(Some(Frame::Request(head))) if if name.is_some() { secure } else { clear } => {
-                let request = fit_request(&head, name.as_ref())?;
-                return Some((name, Opening::Get(request)));
-            }
-            Ok(None) => match read.read(&mut bytes).await {
-                Ok(0) | Err(_) => return None,
-                Ok(read) => frames.push(&bytes[..read]),
-            },
-            Ok(Some(_)) | Err(_) => return None,
-        }
-    }
-}
-
-fn server_name(host: &[u8]) -> Option<ServerName<'static>> {
-    let name = DnsName::try_from(std::str::from_utf8(host).ok()?).ok()?;
-    Some(ServerName::DnsName(name.to_owned()))
-}
-
-/// The request with this `head`, if it may be answered ahead by the origin `name`.
-fn fit_request(head: &[u8], name: Option<&ServerName<'static>>) -> Option<Request> {
-    let scheme = match name {
-        Some(_) => Scheme::Https,
-        None => Scheme::Http,
-    };
-    let Verdict::Get(request, used) = judge(scheme, head) else {
-        return None;
-    };
-    let own = name.is_none_or(|name| request.is_for(&name.to_str()));
-    (used == head.len() && own).then_some(request)
 }
 
 impl Job {
