@@ -247,6 +247,8 @@ pub(super) struct Registry {
 #[derive(Clone, Copy)]
 struct PublishPlace {
     instance: u64,
+    /// Process of the client that this one has replaced.
+    former: Option<u64>,
     shard: u8,
     connection: ConnectionId,
 }
@@ -274,26 +276,33 @@ impl Registry {
     }
 
     /// A client said HELLO as process `instance`. The connection of an earlier process is closed:
-    /// nobody is left to read what its flows receive.
+    /// nobody is left to read what its flows receive. True if this process had been replaced by that one: both are alive, and
+    /// have one key.
     pub(super) fn arrive(
         &self,
         key: PublicKey,
         instance: u64,
         shard: u8,
         connection: ConnectionId,
-    ) {
+    ) -> bool {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = current.get(&key).copied();
+        let old = known.filter(|old| old.instance != instance);
+        let former = match old {
+            Some(old) => Some(old.instance),
+            None => known.and_then(|known| known.former),
+        };
         let place = PublishPlace {
             instance,
+            former,
             shard,
             connection,
         };
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(old) = current
-            .insert(key, place)
-            .filter(|old| old.instance != instance)
-        {
+        current.insert(key, place);
+        if let Some(old) = old {
             let _ = self.shards[usize::from(old.shard)].send(Command::Replaced(old.connection));
         }
+        old.is_some_and(|old| old.former == Some(instance))
     }
 
     /// A connection publishes ports; an older one of the same client yields its own.
@@ -359,6 +368,27 @@ mod tests {
         registry.leave(&key, 0, ConnectionId(3));
         registry.publish(key, 0, ConnectionId(4));
         assert!(told.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_process_that_comes_back_after_another_one_shares_its_key() {
+        let (commands, _told) = mpsc::unbounded_channel();
+        let registry = Registry::new(vec![commands]);
+        let key = PrivateKey::generate().expect("a key").public();
+        let mut id = 0;
+        let mut arrive = |instance| {
+            id += 1;
+            registry.arrive(key, instance, 0, ConnectionId(id))
+        };
+        // Connections of one process, and restarts of it.
+        assert!(
+            [1, 1, 2, 2, 3]
+                .map(&mut arrive)
+                .iter()
+                .all(|shared| !shared)
+        );
+        // Two at once.
+        assert_eq!([2, 2, 3, 2].map(&mut arrive), [true, false, true, true]);
     }
 
     #[test]

@@ -178,9 +178,16 @@ impl Sessions {
         let greet = |engine: &Engine| session.greet(engine.peek(id)?);
         if let Some(instance) = self.shard.peek(greet) {
             let shared = &self.shared;
-            shared
-                .registry
-                .arrive(session.key, instance, self.index, id);
+            let registry = &shared.registry;
+            if registry.arrive(session.key, instance, self.index, id) {
+                let what = "two processes with one key";
+                self.shared.notices.tell_of_client(&session.client.name, what, |name| {
+                    format!(
+                        "{name}: two machines, or two programs of one, connect with its key in turn, and each ends what the other \
+                         carries; give each a key of its own with `bentpipe server add`"
+                    )
+                });
+            }
             session.crossing.enter(shared, (self.index, id));
         }
         self.ways.on_ready(id);
