@@ -14,9 +14,11 @@
 mod place;
 mod tables;
 
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
-use std::{fmt, fs};
 
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -84,6 +86,9 @@ impl<T> Deref for Placed<T> {
     }
 }
 
+/// More than any configuration holds, in bytes.
+const MAX_FILE: u64 = 16 << 20;
+
 /// A file in memory.
 #[derive(Debug)]
 pub struct Source {
@@ -97,8 +102,16 @@ impl Source {
     /// # Errors
     /// It cannot be read, or is not UTF-8.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        match fs::read_to_string(path) {
-            Ok(text) => Ok(Self::new(path, text)),
+        let mut text = String::new();
+        // A device would be read for ever.
+        let read =
+            File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
+        match read {
+            Ok(_) if text.len() as u64 > MAX_FILE => {
+                let empty = Self::new(path, String::new());
+                Err(empty.error_at_line(1, "this file exceeds 16 MiB: it is no configuration"))
+            }
+            Ok(_) => Ok(Self::new(path, text)),
             Err(error) => {
                 let empty = Self::new(path, String::new());
                 Err(empty.error_at_line(1, format!("cannot read this file: {error}")))

@@ -25,7 +25,7 @@ pub fn read(path: &Path) -> Result<PrivateKey, String> {
     let make = format!("make one with `bentpipe genkey > {name}`");
     let text = secret(path, "private key file", &make)?;
     text.parse()
-        .map_err(|_| format!("private key file {name} holds no key; {make}"))
+        .map_err(|_| format!("private key file {name} holds no key, which is one line of base64; mend it, or move it away and {make}"))
 }
 
 fn metadata_of_directory(path: &Path) -> io::Result<std::fs::Metadata> {

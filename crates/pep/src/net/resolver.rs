@@ -206,12 +206,20 @@ impl Resolver {
         }
         let now = process::now();
         let known = self.system.borrow().clone();
-        if let Some((read, servers)) = known
-            && now.saturating_duration_since(read) < FRESH
+        if let Some((read, servers)) = &known
+            && now.saturating_duration_since(*read) < FRESH
         {
-            return servers;
+            return servers.clone();
         }
-        let servers: Rc<[SocketAddr]> = system_servers().into();
+        let servers: Rc<[SocketAddr]> = match system_servers() {
+            Ok(servers) => servers.into(),
+            // Without a descriptor left to read it by, the file may still name those of before.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                process::tell_of_files(&error);
+                return known.map(|(_, servers)| servers).unwrap_or_default();
+            }
+            Err(_) => Rc::default(),
+        };
         *self.system.borrow_mut() = Some((now, servers.clone()));
         servers
     }
@@ -251,17 +259,16 @@ async fn look_up_by_system(
     found.map_err(|_| ReplyCode::NameNotFound)
 }
 
-/// The resolvers that this machine uses.
-fn system_servers() -> Vec<SocketAddr> {
-    let bytes = crate::state::read(std::path::Path::new(RESOLV_CONF), MAX_FILE);
-    let bytes = bytes.unwrap_or_default();
+/// The resolvers that this machine uses; none if its file makes no sense.
+fn system_servers() -> io::Result<Vec<SocketAddr>> {
+    let bytes = crate::state::read(std::path::Path::new(RESOLV_CONF), MAX_FILE)?;
     let Ok(config) = resolv_conf::Config::parse(&bytes) else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
     let servers = config.nameservers.iter().take(MAX_SERVERS);
-    servers
+    Ok(servers
         .map(|server| SocketAddr::new(IpAddr::from(server), 53))
-        .collect()
+        .collect())
 }
 
 #[cfg(test)]

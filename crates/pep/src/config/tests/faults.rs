@@ -33,7 +33,7 @@ const FAULTS: &[(&str, &str)] = &[
     ("private_key_file = \"good.key\"\nlisten = 5\n", "x.toml:2: `listen`: invalid type: integer `5`, expected one entry or a list of them"),
     ("# key\nprivate_key_file = \"open.key\"\nlisten = \"1.1.1.1:1\"\nC", "x.toml:2: private key file open.key is accessible to others (mode 0640); run `chmod 600 open.key`"),
     ("private_key_file = \"none.key\"\nlisten = \"1.1.1.1:1\"\nC", "x.toml:1: cannot read private key file none.key: No such file or directory (os error 2); make one with `bentpipe genkey > none.key`"),
-    ("private_key_file = \"bad.key\"\nlisten = \"1.1.1.1:1\"\nC", "x.toml:1: private key file bad.key holds no key; make one with `bentpipe genkey > bad.key`"),
+    ("private_key_file = \"bad.key\"\nlisten = \"1.1.1.1:1\"\nC", "x.toml:1: private key file bad.key holds no key, which is one line of base64; mend it, or move it away and make one with `bentpipe genkey > bad.key`"),
     ("T\n", "x.toml:1: no front end is configured; add `[intercept]`, `[socks5]`, `[http]` or `[[publish]]`"),
     ("T\n[intercept]\n", "x.toml:5: `[intercept]` takes in nothing; list `interfaces` or set `local = true`"),
     ("T\n[intercept]\ninterfaces_ = [\"lan0\"]\n", "x.toml:6: unknown key `interfaces_`; did you mean `interfaces`?"),
