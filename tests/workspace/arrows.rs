@@ -164,8 +164,9 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
     (
         "pep",
         &[
+            &["state"],
             &[
-                "asked", "device", "filler", "firewall", "keys", "state", "throttle", "tls",
+                "asked", "device", "filler", "firewall", "keys", "throttle", "tls",
             ],
             &["config"],
             &["status"],

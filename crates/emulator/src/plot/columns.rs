@@ -196,7 +196,7 @@ impl Terminal {
                     direction,
                     goodput: 8.0 * count("delivered_bytes") as f64 / time.max(f64::MIN_POSITIVE),
                     delivered: count("delivered"),
-                    dropped: dropped.sum(),
+                    dropped: dropped.fold(0, u64::saturating_add),
                 }
             })
     }

@@ -332,15 +332,15 @@ impl Session {
         let heard = self.tunnels.heard(tunnel.id);
         let heard = heard.map(|at| process::now().saturating_duration_since(at));
         let address = tunnel.address;
-        let what = match heard.is_some_and(|heard| heard + LOOK < lasted) {
-            true => format!("{address} is heard, but what is sent to it is not answered"),
-            false => format!("nothing is heard from {address}"),
-        };
-        tracing::warn!(
-            "link silent since {}, {} s ago: {what}; connections wait",
-            clock(lasted),
-            lasted.as_secs(),
-        );
+        let (since, ago) = (clock(lasted), lasted.as_secs());
+        match heard.is_some_and(|heard| heard + LOOK < lasted) {
+            true => tracing::warn!(
+                "link silent since {since}, {ago} s ago: {address} is heard, but what is sent to it is not answered; connections wait"
+            ),
+            false => tracing::warn!(
+                "link silent since {since}, {ago} s ago: nothing is heard from {address}; connections wait"
+            ),
+        }
         self.tell_reach();
     }
 
