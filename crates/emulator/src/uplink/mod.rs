@@ -6,9 +6,9 @@
 //!                             └ NAT: one address         └ NAT: the interface's own; only what the LAN began
 //! ```
 //!
-//! Both ends have a table of nftables, [`rules`], which is watched and put back. The machine forwards for the interface while the
+//! Both ends have a table of nftables, `rules`, which is watched and put back. The machine forwards for the interface while the
 //! way is open; where it did not before, it forwards nothing else that comes by it. What a killed process leaves is removed by the
-//! next one: [`mark`] says on the machine's device whose it is and what was before.
+//! next one: `mark` says on the machine's device whose it is and what was before.
 
 mod guard;
 mod mark;

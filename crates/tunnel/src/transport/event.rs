@@ -40,7 +40,7 @@ pub enum TunnelEvent {
     Answer(QueryKey, Option<Bytes>),
     /// Packets have come: take them with [`super::Tunnel::take_packet`].
     Packets,
-    /// The server reaches other address families than before (client only): [`super::Tunnel::remote`] says which.
+    /// The server reaches other address families than before (client only): [`super::Agreement::remote`] says which.
     Families,
     /// Next epoch of SLE (server only), or the word that the server has begun it (client only). The last, 65,535, is the
     /// server's word that nothing more is to be sealed, unless the client has asked for that epoch.

@@ -31,7 +31,7 @@ impl Tunnel {
         self.open_kind(quic, (destination, source), first, false)
     }
 
-    /// Opens a flow for frames of a page (client); [`Agreement::carries_pages`] says whether the server knows them. `first` are the
+    /// Opens a flow for frames of a page (client); [`super::Agreement::carries_pages`] says whether the server knows them. `first` are the
     /// bytes that travel with OPEN.
     pub fn open_page(
         &mut self,
@@ -82,7 +82,7 @@ impl Tunnel {
         })
     }
 
-    /// Opens a flow for the segments of a TCP connection (either side); [`Agreement::carries_segments`] says whether the peer knows
+    /// Opens a flow for the segments of a TCP connection (either side); [`super::Agreement::carries_segments`] says whether the peer knows
     /// them.
     pub fn open_segments(&mut self, quic: &mut Streams) -> Result<FlowKey, OpenError> {
         if !self.agreement.carries_segments() {
