@@ -71,11 +71,7 @@ const STATES: [(&str, bool, State); 15] = [
     ("the server is started again", false, |les| {
         les.run(Role::Server)
     }),
-    ("the client stops", false, |les| {
-        // Nobody puts back that of a host alone, which was flushed.
-        les.guard()?;
-        les.stop(Role::Client)
-    }),
+    ("the client stops", false, |les| les.stop(Role::Client)),
 ];
 
 fn restart(les: &mut LayeredSite, pep: Pep) -> Result<()> {

@@ -15,6 +15,10 @@ use bentpipe_sys::policy_rule::{Action, Family, PolicyRule};
 
 use super::{Interception, Routing};
 
+/// Interface that there never is. A rule for it bars nothing: it shows, where the table was flushed, that the guard of the machine's
+/// own traffic is on.
+const OWN_TRAFFIC: &str = "bentpipe-local";
+
 /// Holder of rules that are in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
@@ -39,19 +43,21 @@ impl Holder {
 pub(super) fn of_client(it: &Interception) -> Vec<PolicyRule> {
     match it.fail_open {
         true => Vec::new(),
-        false => rules(it, Holder::Client),
+        false => rules(it, &it.interfaces, Holder::Client),
     }
 }
 
 /// The rules for the guard.
 pub(super) fn of_guard(it: &Interception) -> Vec<PolicyRule> {
-    rules(it, Holder::Guard)
+    let mut interfaces = it.interfaces.clone();
+    interfaces.extend(it.local.then(|| OWN_TRAFFIC.to_owned()));
+    rules(it, &interfaces, Holder::Guard)
 }
 
-fn rules(it: &Interception, holder: Holder) -> Vec<PolicyRule> {
+fn rules(it: &Interception, interfaces: &[String], holder: Holder) -> Vec<PolicyRule> {
     let mut rules = Vec::new();
     for family in Family::usable() {
-        for interface in &it.interfaces {
+        for interface in interfaces {
             rules.push(PolicyRule {
                 family,
                 priority: holder.priority(it.routing),

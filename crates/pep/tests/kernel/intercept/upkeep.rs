@@ -142,6 +142,38 @@ fn a_flushed_guard_keeps_the_lan_in_and_lets_neighbours_pass() {
 }
 
 #[test]
+fn a_flushed_guard_of_a_machines_own_traffic_is_put_back() {
+    if !privileged("a_flushed_guard_of_a_machines_own_traffic_is_put_back") {
+        return;
+    }
+    let net = Net::new();
+    let it = Interception {
+        interfaces: Vec::new(),
+        local: true,
+        ..interception()
+    };
+    let before = net.state();
+    net.router.enter(|| it.guard()).unwrap().unwrap();
+    let mut installed = Inside::install(&net.router, &it);
+    assert_eq!(lacks(&mut installed), []);
+    net.router.run("nft", &["flush", "ruleset"]).unwrap();
+    let seen = lacks(&mut installed);
+    assert!(seen.contains(&Lack::Guard), "{seen:?}");
+    mend(&mut installed);
+    installed.remove();
+    send_other(&net.router);
+    assert_eq!(net.leaked(), 0);
+    // And what was told to go is not put back.
+    let mut installed = Inside::install(&net.router, &it);
+    net.router.enter(guard_off).unwrap().unwrap();
+    assert_eq!(lacks(&mut installed), []);
+    installed.remove();
+    assert_eq!(net.state(), before);
+    send_other(&net.router);
+    assert_eq!(net.leaked(), OTHERS, "nothing else kept it in");
+}
+
+#[test]
 fn a_firewall_that_drops_what_is_forwarded_is_given_a_way_for_the_device() {
     if !privileged("a_firewall_that_drops_what_is_forwarded") {
         return;
