@@ -206,4 +206,10 @@ fn what_a_killed_emulation_leaves_is_removed_by_the_next() {
     second.stop();
     around.expect_nothing();
     remove(&prefix(1));
+    // The device goes with the gateway's namespace; the machine still knows that it did not forward.
+    around.emulate(&prefix(3)).kill();
+    remove(&prefix(3));
+    assert!(!around.has_device() && around.has_rules() && around.forwards());
+    around.emulate(&prefix(4)).stop();
+    around.expect_nothing();
 }

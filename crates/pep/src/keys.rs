@@ -32,12 +32,27 @@ fn metadata_of_directory(path: &Path) -> io::Result<std::fs::Metadata> {
     std::fs::metadata(bentpipe_config::directory(path))
 }
 
-/// Reads the file at `path`, a secret that belongs to root or to this process's user and is closed to all others. A message
-/// calls it `what`, and says how to `make` one that is missing.
+/// Reads the file at `path`, a secret in words, as [`secret_bytes`] does.
 ///
 /// # Errors
-/// The file is missing, another user's, accessible to others or no text; the message says which, and the mend.
+/// As there, or the file is no text.
 pub(crate) fn secret(path: &Path, what: &str, make: &str) -> Result<Zeroizing<String>, String> {
+    let bytes = secret_bytes(path, what, make)?;
+    let text = str::from_utf8(&bytes);
+    let text = text.map_err(|error| format!("{what} {} is no text: {error}", path.display()))?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
+
+/// Reads the file at `path`, a secret of at most [`MAX_KEY_FILE`] bytes that belongs to root or to this process's user and is
+/// closed to all others; of a longer one a byte more. A message calls it `what`, and says how to `make` one that is missing.
+///
+/// # Errors
+/// The file is missing, another user's or accessible to others; the message says which, and the mend.
+pub(crate) fn secret_bytes(
+    path: &Path,
+    what: &str,
+    make: &str,
+) -> Result<Zeroizing<Vec<u8>>, String> {
     let name = path.display();
     let cannot = |error: io::Error| {
         let mend = match error.kind() {
@@ -68,9 +83,9 @@ pub(crate) fn secret(path: &Path, what: &str, make: &str) -> Result<Zeroizing<St
             "{what} {name} is accessible to others (mode {mode:04o}); run `chmod 600 {name}`"
         ));
     }
-    let mut text = Zeroizing::new(String::new());
-    file.take(MAX_KEY_FILE)
-        .read_to_string(&mut text)
+    let mut bytes = Zeroizing::new(Vec::new());
+    file.take(MAX_KEY_FILE + 1)
+        .read_to_end(&mut bytes)
         .map_err(cannot)?;
-    Ok(text)
+    Ok(bytes)
 }

@@ -1,6 +1,7 @@
 //! Hosts that speak LES through two PEPs which have the keys of their headers, or are to get them.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -85,7 +86,9 @@ impl LayeredSite {
             ),
         )?;
         if flow == "psk" {
-            fs::write(directory.join("les.psk"), [7; 32])?;
+            let key = directory.join("les.psk");
+            fs::write(&key, [7; 32])?;
+            fs::set_permissions(&key, Permissions::from_mode(0o600))?;
             for role in ["client", "server"] {
                 let file = directory.join(format!("{role}.toml"));
                 let text = fs::read_to_string(&file)?;

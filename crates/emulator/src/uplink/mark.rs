@@ -1,5 +1,5 @@
-//! What the uplink's device says of itself: whose it is, by which interface, and what was before. It is the device's alias, which
-//! outlives its process and no flush of rules.
+//! What the uplink's device and table say of themselves: whose they are, by which interface, and what was before. The device's alias
+//! outlives the process and every flush of rules, the table's comment also the device.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,6 +44,15 @@ impl Mark {
                 "`{device}` is not bentpipe's; rename it, or remove it by `ip link del {device}`"
             )
         })
+    }
+
+    /// Mark of a table of nftables; `None` if there is no such table, or it has none.
+    pub(super) fn of_table(table: &str) -> Option<Self> {
+        let text = run("nft", &["list", "table", "inet", table]).ok()?;
+        let comment = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("comment \""));
+        comment?.strip_suffix('"')?.parse().ok()
     }
 
     pub(super) fn put_on(&self, device: &str) -> Result<()> {

@@ -8,7 +8,7 @@
 //!
 //! Both ends have a table of nftables, `rules`, which is watched and put back. The machine forwards for the interface while the
 //! way is open; where it did not before, it forwards nothing else that comes by it. What a killed process leaves is removed by the
-//! next one: `mark` says on the machine's device whose it is and what was before.
+//! next one: `mark` says on the machine's device, and in its table, whose they are and what was before.
 
 mod guard;
 mod mark;
@@ -69,8 +69,11 @@ impl Uplink {
         }
         let transfer = Transfer::free()?;
         let mark = Mark::here(interface, forwards(interface)?)?;
+        let stop = Stop::new().context("cannot make a switch")?;
+        // Who makes the device has the way: what is closed from here on is our own.
+        make_device(topology.gateway().name())?;
         let mut uplink = Self {
-            stop: Stop::new().context("cannot make a switch")?,
+            stop,
             guards: Vec::new(),
             mark,
         };
@@ -90,7 +93,7 @@ impl Uplink {
         Ok(uplink)
     }
 
-    /// Makes devices, addresses and routes, then rules, and has the machine forward last.
+    /// Makes addresses and routes, then rules, and has the machine forward last.
     fn connect(
         &mut self,
         topology: &Topology,
@@ -99,21 +102,6 @@ impl Uplink {
         say: Say,
     ) -> Result<()> {
         let gateway = topology.gateway();
-        run(
-            "ip",
-            &[
-                "link",
-                "add",
-                DEVICE,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                GATEWAY_DEVICE,
-                "netns",
-                gateway.name(),
-            ],
-        )?;
         self.mark.put_on(DEVICE)?;
         let Transfer {
             machine,
@@ -128,7 +116,7 @@ impl Uplink {
         topology.configure(gateway, &networks::routes(&addresses, own, machine))?;
         let interface = self.mark.interface();
         let inside = rules::of_gateway(GATEWAY_DEVICE);
-        let outside = rules::of_machine(DEVICE, interface, own, self.mark.forwarded());
+        let outside = rules::of_machine(DEVICE, own, &self.mark);
         let guard = gateway.enter(|| Guard::start(inside, Vec::new(), &self.stop, say))??;
         self.guards.push(guard);
         let settings = [DEVICE, interface].map(setting).to_vec();
@@ -147,6 +135,14 @@ impl Drop for Uplink {
     }
 }
 
+/// Makes the way's two devices: one here, one in the namespace `gateway`.
+fn make_device(gateway: &str) -> Result<()> {
+    let arguments = ["link", "add", DEVICE, "type", "veth", "peer", "name"];
+    let other = [GATEWAY_DEVICE, "netns", gateway];
+    run("ip", &[&arguments[..], &other[..]].concat())?;
+    Ok(())
+}
+
 /// Closes what `mark` is about. The device goes last: it says what there is to remove.
 fn close(mark: &Mark) -> Result<()> {
     let file = setting(mark.interface());
@@ -163,10 +159,14 @@ fn close(mark: &Mark) -> Result<()> {
 
 /// Removes the way of a process that is gone.
 fn remove_leftover() -> Result<()> {
-    if link::index(DEVICE).is_err() {
-        return Ok(Table::new(TABLE).remove()?);
-    }
-    let mark = Mark::of(DEVICE)?;
+    let mark = match link::index(DEVICE) {
+        Ok(_) => Mark::of(DEVICE)?,
+        // It goes with the gateway's namespace.
+        Err(_) => match Mark::of_table(TABLE) {
+            Some(mark) => mark,
+            None => return Ok(Table::new(TABLE).remove()?),
+        },
+    };
     if let Some(process) = mark.owner() {
         bail!(
             "another `bentpipe emulate --uplink`, process {process}, has this machine's uplink; end it first"

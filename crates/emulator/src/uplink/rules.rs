@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use super::mark::Mark;
 use crate::topology::LINK_DEVICE;
 
 /// Name of the table, at both ends.
@@ -33,19 +34,17 @@ pub(super) fn of_gateway(device: &str) -> String {
 }
 
 /// The machine's: what `gateway` sends by `device` may leave by `interface` under its address, and only answers come back. The
-/// machine itself takes nothing from there. Where it did not forward before, nothing else that comes by the interface is.
-pub(super) fn of_machine(
-    device: &str,
-    interface: &str,
-    gateway: Ipv4Addr,
-    forwarded: bool,
-) -> String {
-    let others = match forwarded {
+/// machine itself takes nothing from there. Where it did not forward before, nothing else that comes by the interface is. The table
+/// has the text of `mark` as its comment, for whoever finds it without the device.
+pub(super) fn of_machine(device: &str, gateway: Ipv4Addr, mark: &Mark) -> String {
+    let interface = mark.interface();
+    let others = match mark.forwarded() {
         true => String::new(),
-        false => format!("    iifname \"{interface}\" drop\n"),
+        false => format!("    meta nfproto ipv4 iifname \"{interface}\" drop\n"),
     };
     format!(
-        "  chain forward {{
+        "  comment \"{mark}\"
+  chain forward {{
     type filter hook forward priority filter; policy accept;
     iifname \"{device}\" oifname \"{interface}\" ip saddr {gateway} accept
     iifname \"{device}\" {REFUSE}
@@ -73,8 +72,9 @@ mod tests {
     fn a_machine_that_forwarded_before_goes_on_for_others() {
         let gateway = Ipv4Addr::new(198, 18, 255, 254);
         let drops = |forwarded| {
-            let text = of_machine("bp-uplink", "eth0", gateway, forwarded);
-            text.contains("    iifname \"eth0\" drop\n")
+            let mark = Mark::here("eth0", forwarded).unwrap();
+            let text = of_machine("bp-uplink", gateway, &mark);
+            text.contains("    meta nfproto ipv4 iifname \"eth0\" drop\n")
         };
         assert!(drops(false));
         assert!(!drops(true));

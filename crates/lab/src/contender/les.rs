@@ -1,7 +1,8 @@
 //! LES between the hosts, and operator's PEPs at terminal and gateway to which they hand the key of the headers, if there are some.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::Result;
@@ -68,6 +69,7 @@ impl Layers {
             let path = topology.directory().join(PSK_FILE);
             let name = topology.directory().display().to_string();
             fs::write(&path, format!("{name:0>64}"))?;
+            fs::set_permissions(&path, Permissions::from_mode(0o600))?;
             let table = format!("\n[les.laboratory]\npsk_file = \"{PSK_FILE}\"\n\n");
             client += &table;
             laboratory = table;

@@ -30,6 +30,9 @@ const SAMPLE: Duration = Duration::from_secs(1);
 /// Silence after which other servers are tried, and the server's name is looked up again.
 const ELSEWHERE: Duration = Duration::from_secs(10);
 
+/// Time since its last datagram for which the server of a silent tunnel counts as heard.
+const HEARD: Duration = Duration::from_secs(5);
+
 /// A tunnel that is ready waits this long, or two round trips, for the silent one.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -333,7 +336,7 @@ impl Session {
         let heard = heard.map(|at| process::now().saturating_duration_since(at));
         let address = tunnel.address;
         let (since, ago) = (clock(lasted), lasted.as_secs());
-        match heard.is_some_and(|heard| heard + LOOK < lasted) {
+        match heard.is_some_and(|heard| heard < HEARD && heard + LOOK < lasted) {
             true => tracing::warn!(
                 "link silent since {since}, {ago} s ago: {address} is heard, but what is sent to it is not answered; connections wait"
             ),

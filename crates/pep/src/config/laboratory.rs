@@ -1,6 +1,5 @@
 //! `[les.laboratory]`: a key that both ends have beforehand, for experiments. It has no forward secrecy.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use bentpipe_config::Source;
@@ -9,12 +8,13 @@ use toml::Spanned;
 use zeroize::Zeroizing;
 
 use super::ConfigError;
+use crate::keys::{MAX_KEY_FILE, secret_bytes};
 
 /// Bytes that a pre-shared key has at least.
 const LEAST: usize = 32;
 
 /// Bytes that a pre-shared key has at most.
-const MOST: usize = 4096;
+const MOST: usize = MAX_KEY_FILE as usize;
 
 /// `[les.laboratory]` as written, at either end.
 #[derive(Deserialize)]
@@ -37,12 +37,12 @@ impl LaboratoryTable {
 /// Pre-shared key in a file: all of its bytes.
 pub(crate) fn read_psk(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     let shown = path.display();
-    let bytes = fs::read(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
-    let bytes = Zeroizing::new(bytes);
+    let make = format!("`(umask 077; head -c 32 /dev/urandom > {shown})` makes one");
+    let bytes = secret_bytes(path, "pre-shared key file", &make)?;
     match bytes.len() {
         LEAST..=MOST => Ok(bytes),
-        length => Err(format!(
-            "{shown} holds {length} bytes; a pre-shared key has {LEAST} to {MOST}: `head -c 32 /dev/urandom > {shown}`"
+        _ => Err(format!(
+            "{shown} does not hold {LEAST} to {MOST} bytes, as a pre-shared key does; {make}"
         )),
     }
 }

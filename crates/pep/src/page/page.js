@@ -103,7 +103,7 @@ function showClient(report) {
   const next = tunnel.next_attempt_s === undefined ? '' : ` The next attempt is in ${span(tunnel.next_attempt_s)}.`;
   const cause = tunnel.last_error ? `: ${tunnel.last_error}` : '';
   const faults = {
-    silent: tunnel.last_heard_s + 2 <= tunnel.since_s
+    silent: tunnel.last_heard_s < 5 && tunnel.last_heard_s + 2 <= tunnel.since_s
       ? `The server is heard, but has answered nothing since ${ago(tunnel.since_s)}; connections wait${cause}.`
       : `Nothing is heard from the server since ${ago(tunnel.last_heard_s ?? tunnel.since_s)}; connections wait${cause}.`,
     connecting: `The server is not reached since ${ago(tunnel.since_s)}${cause}.${next}`,

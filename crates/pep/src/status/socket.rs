@@ -206,9 +206,13 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     // Renamed into place only when it listens and is closed to others: whoever sees it, sees it whole.
     let unborn = path.with_extension(format!("{}.new", std::process::id()));
     let listener = UnixListener::bind(&unborn)?;
-    fs::set_permissions(&unborn, fs::Permissions::from_mode(0o600))?;
-    fs::rename(&unborn, path)?;
-    Ok(listener)
+    let placed = fs::set_permissions(&unborn, fs::Permissions::from_mode(0o600))
+        .and_then(|()| fs::rename(&unborn, path));
+    if placed.is_err() {
+        // It would be in the way of the next try.
+        let _ = fs::remove_file(&unborn);
+    }
+    placed.map(|()| listener)
 }
 
 impl Drop for StatusSocket {

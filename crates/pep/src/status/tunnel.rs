@@ -70,6 +70,9 @@ pub struct Tunnel {
     pub fec: Option<Repairs>,
 }
 
+/// Seconds since its last datagram for which the other end of a silent tunnel counts as heard.
+const HEARD: u64 = 5;
+
 impl Tunnel {
     /// True if the other end of a silent tunnel is heard all the same: the path is blocked in one direction.
     #[must_use]
@@ -77,7 +80,7 @@ impl Tunnel {
         // Else both count from the last datagram, each in whole seconds.
         let heard = self
             .last_heard_s
-            .is_some_and(|heard| heard + 2 <= self.since_s);
+            .is_some_and(|heard| heard < HEARD && heard + 2 <= self.since_s);
         self.state == TunnelState::Silent && heard
     }
 

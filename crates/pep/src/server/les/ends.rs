@@ -276,8 +276,11 @@ impl LayeredEnds {
 
     /// The tunnel is over, and so are its associations.
     pub(in crate::server) fn forget(&self, id: ConnectionId) {
-        if let Some(end) = self.ends.borrow_mut().remove(&id) {
+        let mut ends = self.ends.borrow_mut();
+        if let Some(end) = ends.remove(&id) {
             end.listens.iter().for_each(|spi| self.tunnels.forget(*spi));
+            let other = ends.keys().next().map(|other| (self.index, *other));
+            self.tunnels.on_client_gone((self.index, id), other);
         }
     }
 

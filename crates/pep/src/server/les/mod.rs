@@ -93,6 +93,14 @@ impl LayeredTunnels {
         }
     }
 
+    /// A client's tunnel is over; in a laboratory `other`, one of the client's that stands, has all packets.
+    fn on_client_gone(&self, place: (u8, ConnectionId), other: Option<(u8, ConnectionId)>) {
+        let mut table = self.table();
+        if table.laboratory == Some(place) {
+            table.laboratory = other;
+        }
+    }
+
     /// Clients may hand K2 to PEPs with these keys from now on; associations that stand are what they were.
     pub(super) fn accept(&self, peps: &[PublicKey]) {
         self.table().peps = peps.iter().map(|key| PepKey(key.to_bytes())).collect();
