@@ -209,6 +209,10 @@ fn what_a_killed_emulation_leaves_is_removed_by_the_next() {
     // The device goes with the gateway's namespace; the machine still knows that it did not forward.
     around.emulate(&prefix(3)).kill();
     remove(&prefix(3));
+    let start = Instant::now();
+    while around.has_device() && start.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(10));
+    }
     assert!(!around.has_device() && around.has_rules() && around.forwards());
     around.emulate(&prefix(4)).stop();
     around.expect_nothing();

@@ -58,7 +58,7 @@ pub(crate) struct Sealing {
     ways: RefCell<TriedWays>,
     /// Lacks of the server that are in the log.
     lacking_told: Cell<Option<Lacks>>,
-    /// Last failure after which all flows of a kind went through the tunnel, until a way is answered.
+    /// Last failure after which all flows of a kind went through the tunnel, until a way of that kind is answered.
     paused: RefCell<Option<Paused>>,
     traffic: Arc<SleTraffic>,
     /// Ends all flows at once, those as well that look only later.
@@ -88,6 +88,7 @@ impl Lacks {
 
 /// Time for which flows go through the tunnel, and why.
 struct Paused {
+    kind: WayKind,
     until: Instant,
     why: String,
 }
@@ -393,6 +394,7 @@ impl Sealing {
                     pause.as_secs()
                 );
                 self.paused.replace(Some(Paused {
+                    kind: target.way.kind,
                     until: process::now() + pause,
                     why: why.to_owned(),
                 }));
@@ -423,6 +425,8 @@ impl Sealing {
             self.ways
                 .borrow_mut()
                 .on_answered(process::now(), target.way);
+            let mut paused = self.paused.borrow_mut();
+            paused.take_if(|paused| paused.kind == target.way.kind);
         }
     }
 
@@ -453,7 +457,7 @@ impl Sealing {
     /// Reason why flows are not sealed now, or not as they are to be.
     fn reason(&self) -> Option<String> {
         let paused = self.paused.borrow();
-        let paused = paused.as_ref().map(|Paused { until, why }| {
+        let paused = paused.as_ref().map(|Paused { until, why, .. }| {
             match until.saturating_duration_since(process::now()).as_secs() {
                 0 => format!("{why}; the next flow tries again"),
                 left => format!("{why}; tried again in {left} s"),

@@ -36,8 +36,6 @@ pub(in crate::server) struct SealedFlows {
     index: u8,
     clients: Arc<Clients>,
     rights: Rc<FlowRights>,
-    /// Next number of a tunnel.
-    next: Cell<u32>,
     agreed: RefCell<HashMap<ConnectionId, Agreed>>,
     open: RefCell<HashMap<u64, CarriedFlow>>,
     /// Name of the next flow here.
@@ -100,7 +98,6 @@ impl SealedFlows {
             index,
             clients,
             rights,
-            next: Cell::default(),
             agreed: RefCell::default(),
             open: RefCell::default(),
             counter: Cell::default(),
@@ -132,12 +129,12 @@ impl SealedFlows {
         self.agreed.borrow_mut().insert(id, agreed);
     }
 
-    /// A name that no tunnel of this shard has.
+    /// A name that no tunnel of this shard has. At random: connections that name a tunnel have places of that one's, and who has
+    /// not heard the name is not to guess it.
     fn name(&self) -> u32 {
         let agreed = self.agreed.borrow();
         loop {
-            let number = self.next.get();
-            self.next.set((number + 1) % NUMBERS);
+            let number = process::random_u64() as u32 % NUMBERS;
             let name = u32::from(self.index) * NUMBERS + number;
             if agreed.values().all(|other| other.id != name) {
                 return name;

@@ -10,13 +10,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Connections of one tunnel at one time.
-const OF_TUNNEL: usize = 1024;
+const OF_TUNNEL: usize = 2048;
 
 /// Connections of all tunnels at one time.
-const MOST: usize = 4096;
+const MOST: usize = 8192;
 
 /// Connections of one tunnel that may come to nothing at once; each of them is forgiven after [`EACH`].
-const FAILURES: u32 = 1024;
+const FAILURES: u32 = 2048;
 
 /// Time after which a connection that has come to nothing is forgiven: 100 in a second.
 const EACH: Duration = Duration::from_millis(10);
