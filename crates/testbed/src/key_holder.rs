@@ -1,5 +1,6 @@
 //! A PEP as far as keys go: takes them from one client, and opens headers with them.
 
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -39,7 +40,7 @@ impl KeyHolder {
         key: &PrivateKey,
         client: PublicKey,
     ) -> Result<Self> {
-        let socket = place.enter(|| UdpSocket::bind(address))??;
+        let socket = place.enter(|| bind(address))??;
         let crypto = identity::les_server_crypto(key, Arc::new(move |it| *it == client), false)?;
         let token_key = identity::token_key(key);
         let setup = ServerSetup { crypto, token_key };
@@ -72,6 +73,20 @@ impl KeyHolder {
             thread::sleep(Duration::from_millis(20));
         }
         Ok(())
+    }
+}
+
+/// Binds `address`, which a holder that was just dropped may have had: a program that another test starts has its descriptor for a
+/// moment.
+fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        match UdpSocket::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            bound => return bound,
+        }
     }
 }
 

@@ -57,7 +57,7 @@ fn a_reload_closes_the_removed_and_takes_the_added() {
         let second = Second::start(site)?;
         second.process.wait_for_line(&second.public_key, SOON)?;
         // The operator of the server hears of it, with the key that is to be added, and once.
-        let unknown = format!("add one with public_key = \"{}\"", second.public_key);
+        let unknown = format!("shows a key that no [[client]] has: {}", second.public_key);
         site.server().wait_for_line(&unknown, SOON)?;
         let server = site.server_file();
         let whole = fs::read_to_string(&server)?;

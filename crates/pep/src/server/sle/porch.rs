@@ -11,7 +11,7 @@ use std::rc::Rc;
 use tokio::task::{AbortHandle, spawn_local};
 
 /// Silent connections at one time; beyond, the oldest of a host that has most gives way.
-const MOST: usize = 2048;
+const MOST: usize = 4096;
 
 /// Silent connections by one way.
 #[derive(Default)]

@@ -10,13 +10,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Connections of one tunnel at one time.
-const OF_TUNNEL: usize = 2048;
+const OF_TUNNEL: usize = 4096;
 
 /// Connections of all tunnels at one time.
-const MOST: usize = 8192;
+const MOST: usize = 16_384;
 
 /// Connections of one tunnel that may come to nothing at once; each of them is forgiven after [`EACH`].
-const FAILURES: u32 = 2048;
+const FAILURES: u32 = 4096;
 
 /// Time after which a connection that has come to nothing is forgiven: 100 in a second.
 const EACH: Duration = Duration::from_millis(10);
