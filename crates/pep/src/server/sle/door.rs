@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bentpipe_sealed::sle::{Accepted, Acceptor, MAX_RECORD, OPENING, PREFACE, Refusal};
 use bytes::{Buf as _, BytesMut};
@@ -24,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep_until, timeout};
 
 use super::intake::IntakeRules;
-use super::porch::Porch;
+use super::porch::{Porch, PorchPlace};
 use super::vouched::Vouchers;
 use super::{FreshFlow, SealedTunnels, shard_of};
 use crate::config::{SleIntake, SleListening};
@@ -32,6 +33,9 @@ use crate::net::listen::{accept, listen_each};
 use crate::net::strangers::Strangers;
 use crate::process::{self, RunError};
 use crate::relay::prepare;
+
+/// Time in which what a connection says together is heard.
+const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// Flows that may wait for a shard to take them in.
 const QUEUE: usize = 4096;
@@ -195,9 +199,8 @@ impl SleDoor {
         let (door, porch) = (self.clone(), &self.places[way as usize].porch);
         let displaced = porch.enter(peer.ip(), |waiting| async move {
             let spoken = timeout(OPENING, outer.readable()).await;
-            drop(waiting);
             match spoken {
-                Ok(Ok(())) => door.listen(outer, peer, way).await,
+                Ok(Ok(())) => door.listen(outer, peer, way, waiting).await,
                 _ => door.tunnels.count(Refusal::Late),
             }
         });
@@ -206,17 +209,21 @@ impl SleDoor {
         }
     }
 
-    /// Hears first words. Most say all that is needed at once, and never are strangers.
-    async fn listen(self: Rc<Self>, outer: TcpStream, peer: SocketAddr, way: DoorWay) {
+    /// Hears first words, still `waiting` in the porch. Most say all that is needed at once, and never are strangers.
+    async fn listen(
+        self: Rc<Self>,
+        outer: TcpStream,
+        peer: SocketAddr,
+        way: DoorWay,
+        waiting: PorchPlace,
+    ) {
         let Ok(mut arrival) = OuterArrival::new(outer, way) else {
             return self.tunnels.count(Refusal::Late);
         };
-        let at_once = tokio::select! {
-            biased;
-            met = arrival.meet(&self.tunnels) => Some(met),
-            () = ready(()) => None,
-        };
-        if let Some(met) = at_once {
+        // Where thousands come at once, some are heard a moment later.
+        let at_once = timeout(AT_ONCE, arrival.meet(&self.tunnels)).await;
+        drop(waiting);
+        if let Ok(met) = at_once {
             self.welcome(met, arrival, peer);
             return;
         }
