@@ -106,17 +106,14 @@ impl Source {
         // A device would be read for ever.
         let read =
             File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
-        match read {
-            Ok(_) if text.len() as u64 > MAX_FILE => {
-                let empty = Self::new(path, String::new());
-                Err(empty.error_at_line(1, "this file exceeds 16 MiB: it is no configuration"))
+        let fault = match read {
+            Ok(read) if read as u64 > MAX_FILE => {
+                "this file exceeds 16 MiB: it is no configuration".to_owned()
             }
-            Ok(_) => Ok(Self::new(path, text)),
-            Err(error) => {
-                let empty = Self::new(path, String::new());
-                Err(empty.error_at_line(1, format!("cannot read this file: {error}")))
-            }
-        }
+            Ok(_) => return Ok(Self::new(path, text)),
+            Err(error) => format!("cannot read this file: {error}"),
+        };
+        Err(Self::new(path, String::new()).error_at_line(1, fault))
     }
 
     /// `text` as if it had been read from `path`.

@@ -132,26 +132,37 @@ fn a_client_that_takes_its_keys_back_is_passed_untouched() {
     );
 }
 
+/// Has flows that are relayed lose their PEPs' keys by what `revoke` does: all are reset, and soon.
+fn reset_by(
+    les: &mut LayeredSite,
+    revoke: impl FnOnce(&mut LayeredSite) -> Result<()>,
+) -> Result<()> {
+    let [route, _] = les.site.routes();
+    let mut idle = talk(&route)?;
+    let download = Transfer::start(&route, Way::Download, 10 * LENGTH)?;
+    let upload = Transfer::start(&route, Way::Upload, 10 * LENGTH)?;
+    download.until(LENGTH / 4, SOON)?;
+    upload.until(LENGTH / 4, SOON)?;
+    ensure!(les.relayed()? == [3; 2], "they are relayed");
+    revoke(les)?;
+    let revoked = Instant::now();
+    let ends = [
+        whole_or_reset("download", download)?,
+        whole_or_reset("upload", upload)?,
+    ];
+    let heard = read_to_reset(&mut idle)?;
+    ensure!(heard.is_empty() && ends == [false; 2], "{ends:?}");
+    let waited = revoked.elapsed();
+    println!("all flows are reset after {waited:?}");
+    ensure!(waited < SOON, "they stood still for {waited:?}");
+    Ok(())
+}
+
 #[test]
 fn flows_of_peps_that_are_all_revoked_at_once_are_reset() {
     on_layered_site("PEPs that are revoked at once", LayeredSite::start, |les| {
+        reset_by(les, |les| les.revoke())?;
         let [route, _] = les.site.routes();
-        let mut idle = talk(&route)?;
-        let download = Transfer::start(&route, Way::Download, 10 * LENGTH)?;
-        let upload = Transfer::start(&route, Way::Upload, 10 * LENGTH)?;
-        download.until(LENGTH / 4, SOON)?;
-        upload.until(LENGTH / 4, SOON)?;
-        ensure!(les.relayed()? == [3; 2], "they are relayed");
-        les.revoke()?;
-        let revoked = Instant::now();
-        let ends = [
-            whole_or_reset("download", download)?,
-            whole_or_reset("upload", upload)?,
-        ];
-        let heard = read_to_reset(&mut idle)?;
-        ensure!(heard.is_empty() && ends == [false; 2], "{ends:?}");
-        let waited = revoked.elapsed();
-        ensure!(waited < SOON, "they stood still for {waited:?}");
         Transfer::start(&route, Way::Download, LENGTH)?.finish_whole()?;
         ensure!(les.relayed()? == [3; 2], "flows are relayed without keys");
         Ok(())
@@ -161,26 +172,10 @@ fn flows_of_peps_that_are_all_revoked_at_once_are_reset() {
 /// A PEP that is dead cannot reset what it has relayed, so the other one does, whose keys are taken back and given anew.
 fn revoked_alone(dead: Pep) {
     on_layered_site("a dead PEP that is revoked", LayeredSite::start, |les| {
-        let [route, _] = les.site.routes();
-        let mut idle = talk(&route)?;
-        let download = Transfer::start(&route, Way::Download, 10 * LENGTH)?;
-        let upload = Transfer::start(&route, Way::Upload, 10 * LENGTH)?;
-        download.until(LENGTH / 4, SOON)?;
-        upload.until(LENGTH / 4, SOON)?;
-        ensure!(les.relayed()? == [3; 2], "they are relayed");
-        les.site.kill(dead)?;
-        les.take_off(Some(dead.name()))?;
-        let revoked = Instant::now();
-        let ends = [
-            whole_or_reset("download", download)?,
-            whole_or_reset("upload", upload)?,
-        ];
-        let heard = read_to_reset(&mut idle)?;
-        ensure!(heard.is_empty() && ends == [false; 2], "{ends:?}");
-        let waited = revoked.elapsed();
-        println!("{dead:?} is dead and revoked: all flows are reset after {waited:?}");
-        ensure!(waited < SOON, "they stood still for {waited:?}");
-        Ok(())
+        reset_by(les, |les| {
+            les.site.kill(dead)?;
+            les.take_off(Some(dead.name()))
+        })
     });
 }
 

@@ -52,7 +52,7 @@ struct Panel {
     note: Option<String>,
 }
 
-/// What one direction of a terminal did from the first line to the last.
+/// Sums of one direction of a terminal, from the first line to the last.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Total<'a> {
     /// Name of the terminal.

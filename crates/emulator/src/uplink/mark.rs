@@ -1,4 +1,4 @@
-//! What the uplink's device and table say of themselves: whose they are, by which interface, and what was before. The device's alias
+//! Mark of the uplink's device and table: whose they are, by which interface, and what was before. The device's alias
 //! outlives the process and every flush of rules, the table's comment also the device.
 
 use std::fmt;

@@ -32,7 +32,7 @@ impl Timeline {
     /// Writes the timeline into the account of its run's link, a JSON object.
     ///
     /// # Errors
-    /// It has no form as JSON.
+    /// The timeline has no form as JSON.
     pub fn put_into(&self, link: &mut Value) -> serde_json::Result<()> {
         link[KEY] = serde_json::to_value(self)?;
         Ok(())
@@ -108,7 +108,7 @@ impl TimelineRecorder {
         self.stride *= 2;
     }
 
-    /// What was recorded; none of a run that was over before the first snapshot.
+    /// Timeline of what was recorded; none of a run that was over before the first snapshot.
     #[must_use]
     pub fn finish(self) -> Option<Timeline> {
         let mut timeline = Timeline::default();

@@ -1,4 +1,4 @@
-//! What the link could do at its best during a run, and how it went: from its own probes, so for links that change too.
+//! Best that the link could do during a run, and how the run went: from its own probes, so for links that change too.
 
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Watch {
         })
     }
 
-    /// What was seen.
+    /// Bounds and timeline that were seen.
     pub(super) fn finish(mut self) -> Seen {
         self.stop.stop();
         let thread = self.thread.take();

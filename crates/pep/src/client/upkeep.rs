@@ -16,6 +16,7 @@ use super::report::{self, Told, is_replaced};
 use super::retry::{Failure, Retry, Step};
 use super::session::Session;
 use crate::process;
+use crate::status;
 use bentpipe_tunnel::engine::identity;
 use bentpipe_tunnel::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event};
 use bentpipe_tunnel::text::printable;
@@ -29,9 +30,6 @@ const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Silence after which other servers are tried, and the server's name is looked up again.
 const ELSEWHERE: Duration = Duration::from_secs(10);
-
-/// Time since its last datagram for which the server of a silent tunnel counts as heard.
-const HEARD: Duration = Duration::from_secs(5);
 
 /// A tunnel that is ready waits this long, or two round trips, for the silent one.
 const GRACE: Duration = Duration::from_secs(1);
@@ -333,10 +331,10 @@ impl Session {
 
     fn tell_silence(&self, tunnel: &Attempt, lasted: Duration) {
         let heard = self.tunnels.heard(tunnel.id);
-        let heard = heard.map(|at| process::now().saturating_duration_since(at));
+        let heard = heard.map(|at| process::now().saturating_duration_since(at).as_secs());
         let address = tunnel.address;
         let (since, ago) = (clock(lasted), lasted.as_secs());
-        match heard.is_some_and(|heard| heard < HEARD && heard + LOOK < lasted) {
+        match status::is_heard_in_silence(heard, ago) {
             true => tracing::warn!(
                 "link silent since {since}, {ago} s ago: {address} is heard, but what is sent to it is not answered; connections wait"
             ),

@@ -15,6 +15,7 @@ pub(crate) mod listen;
 pub(crate) mod lookup;
 pub(crate) mod nat64;
 pub(crate) mod policy;
+pub(crate) mod prefix;
 mod race;
 pub(crate) mod resolver;
 pub(crate) mod sockets;

@@ -5,12 +5,13 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use tokio::sync::Notify;
 
 use crate::keys::PublicKey;
+use crate::net::prefix;
 
 /// Connections at one time.
 const MOST: usize = 1024;
@@ -32,7 +33,7 @@ pub(super) enum GuestPeer {
 impl GuestPeer {
     /// Host at `address`.
     pub(super) fn at(address: IpAddr) -> Self {
-        Self::Host(prefix(address, 32, 64))
+        Self::Host(prefix::host(address))
     }
 
     const fn is_listed(self) -> bool {
@@ -42,20 +43,8 @@ impl GuestPeer {
     /// Peers that one operator may have many of: of an IPv4 /24, or an IPv6 /48.
     fn network(self) -> Self {
         match self {
-            Self::Host(address) => Self::Host(prefix(address, 24, 48)),
+            Self::Host(address) => Self::Host(prefix::network(address)),
             listed @ (Self::Hub(_) | Self::Client(_)) => listed,
-        }
-    }
-}
-
-/// First bits of `address`, as many as its family has.
-fn prefix(address: IpAddr, ipv4: u32, ipv6: u32) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => {
-            Ipv4Addr::from_bits(address.to_bits() >> (32 - ipv4) << (32 - ipv4)).into()
-        }
-        IpAddr::V6(address) => {
-            Ipv6Addr::from_bits(address.to_bits() >> (128 - ipv6) << (128 - ipv6)).into()
         }
     }
 }
@@ -189,6 +178,8 @@ mod tests {
     use std::time::Duration;
 
     use tokio::time::timeout;
+
+    use std::net::Ipv6Addr;
 
     use super::*;
 

@@ -29,7 +29,7 @@ impl ClientEnds {
     /// Ends of `tcp`.
     ///
     /// # Errors
-    /// It is over.
+    /// The connection is over.
     pub(super) fn of(tcp: &TcpStream) -> io::Result<Self> {
         Ok(Self {
             from: process::canonical(tcp.peer_addr()?),

@@ -59,6 +59,7 @@ pub use sle::{Sle, SleRefused};
 pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
 pub use tls_entrance::{TlsEntrance, TlsRefused};
+pub(crate) use tunnel::is_heard_in_silence;
 pub use tunnel::{
     Acks, ClassSource, Families, LinkClass, Receiving, Repairs, Sending, Tunnel, TunnelState,
     WireKind,

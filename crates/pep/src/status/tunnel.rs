@@ -70,18 +70,17 @@ pub struct Tunnel {
     pub fec: Option<Repairs>,
 }
 
-/// Seconds since its last datagram for which the other end of a silent tunnel counts as heard.
-const HEARD: u64 = 5;
+/// True if the other end of a tunnel that has been silent for so `long` is heard all the same, last so many seconds ago: the path is
+/// blocked in one direction. Else both times count from the last datagram, each in whole seconds.
+pub(crate) fn is_heard_in_silence(last_heard_s: Option<u64>, long: u64) -> bool {
+    last_heard_s.is_some_and(|heard| heard < 5 && heard + 2 <= long)
+}
 
 impl Tunnel {
     /// True if the other end of a silent tunnel is heard all the same: the path is blocked in one direction.
     #[must_use]
     pub(super) fn is_heard_in_silence(&self) -> bool {
-        // Else both count from the last datagram, each in whole seconds.
-        let heard = self
-            .last_heard_s
-            .is_some_and(|heard| heard < HEARD && heard + 2 <= self.since_s);
-        self.state == TunnelState::Silent && heard
+        self.state == TunnelState::Silent && is_heard_in_silence(self.last_heard_s, self.since_s)
     }
 
     /// Rates that the ways out and in are believed to have, bit/s: as measured, else as sold, and no more than is allowed. An

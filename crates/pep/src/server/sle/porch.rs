@@ -5,10 +5,12 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use tokio::task::{AbortHandle, spawn_local};
+
+use crate::net::prefix;
 
 /// Silent connections at one time; beyond, the oldest of a host that has most gives way.
 const MOST: usize = 4096;
@@ -46,7 +48,7 @@ impl Porch {
         if let Some(task) = victim.and_then(|victim| known.leave(victim)) {
             task.abort();
         }
-        let number = known.enter(host(peer));
+        let number = known.enter(prefix::host(peer));
         let place = PorchPlace {
             porch: self.clone(),
             number,
@@ -100,14 +102,6 @@ impl Drop for PorchPlace {
     }
 }
 
-/// Host with this address: all of an IPv6 /64 are one.
-fn host(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,8 +129,8 @@ mod tests {
 
     #[test]
     fn a_subnet_of_ipv6_is_one_host() {
-        let [one, same, other] =
-            ["fd00::1", "fd00::2:0:0:9", "fd00:0:0:1::1"].map(|text| host(text.parse().unwrap()));
+        let [one, same, other] = ["fd00::1", "fd00::2:0:0:9", "fd00:0:0:1::1"]
+            .map(|text| prefix::host(text.parse().unwrap()));
         assert!(one == same && one != other);
     }
 }

@@ -87,12 +87,12 @@ impl Tunnel {
         }
     }
 
-    /// What both ends have said that they can do.
+    /// Abilities that both ends have named.
     pub fn agreement(&self) -> &Agreement {
         &self.agreement
     }
 
-    /// What this end says that it can do, for the shell to add to before it is said.
+    /// Abilities of this end, for the shell to add to before they are named.
     pub fn agreement_mut(&mut self) -> &mut Agreement {
         &mut self.agreement
     }
