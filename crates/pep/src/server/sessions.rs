@@ -426,7 +426,9 @@ impl Sessions {
             self.shard.share_memory();
             self.ways.tick();
             let mut sessions = self.open.borrow_mut();
-            let statuses = self.shard.peek(|engine| {
+            // A list of thousands that grows by doubling would keep room for as many again.
+            let mut statuses = Vec::with_capacity(sessions.len());
+            self.shard.peek(|engine| {
                 let status = |(&id, session): (&ConnectionId, &mut Connected)| {
                     let connection = engine.peek(id)?;
                     session.learn(now, connection, &self.shared.paths);
@@ -438,7 +440,7 @@ impl Sessions {
                         session: sample,
                     })
                 };
-                sessions.iter_mut().filter_map(status).collect()
+                statuses.extend(sessions.iter_mut().filter_map(status));
             });
             drop(sessions);
             *report.lock().unwrap_or_else(PoisonError::into_inner) = statuses;
