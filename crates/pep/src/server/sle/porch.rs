@@ -12,7 +12,8 @@ use tokio::task::{AbortHandle, spawn_local};
 
 use crate::net::prefix;
 
-/// Silent connections at one time; beyond, the oldest of a host that has most gives way.
+/// Silent connections at one time; beyond, the oldest of a network that has most gives way. A host of IPv6 has addresses of a
+/// whole network, so hosts are not told apart.
 const MOST: usize = 4096;
 
 /// Silent connections by one way.
@@ -26,7 +27,7 @@ struct PorchTable {
     next: u64,
     /// By age: numbers grow.
     waiting: BTreeMap<u64, (IpAddr, Option<AbortHandle>)>,
-    of_host: HashMap<IpAddr, usize>,
+    of_network: HashMap<IpAddr, usize>,
 }
 
 /// Place of a silent connection, until it speaks.
@@ -48,7 +49,7 @@ impl Porch {
         if let Some(task) = victim.and_then(|victim| known.leave(victim)) {
             task.abort();
         }
-        let number = known.enter(prefix::host(peer));
+        let number = known.enter(prefix::network(peer));
         let place = PorchPlace {
             porch: self.clone(),
             number,
@@ -67,29 +68,29 @@ impl PorchTable {
         if self.waiting.len() < MOST {
             return None;
         }
-        let most = self.of_host.values().max()?;
-        let of_most = |host| self.of_host.get(host) == Some(most);
+        let most = self.of_network.values().max()?;
+        let of_most = |network| self.of_network.get(network) == Some(most);
         let mut oldest = self.waiting.iter();
         oldest
-            .find(|(_, (host, _))| of_most(host))
+            .find(|(_, (network, _))| of_most(network))
             .map(|(number, _)| *number)
     }
 
-    fn enter(&mut self, host: IpAddr) -> u64 {
+    fn enter(&mut self, network: IpAddr) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.waiting.insert(number, (host, None));
-        *self.of_host.entry(host).or_default() += 1;
+        self.waiting.insert(number, (network, None));
+        *self.of_network.entry(network).or_default() += 1;
         number
     }
 
     /// Removes a connection; returns its task, if it was still there.
     fn leave(&mut self, number: u64) -> Option<AbortHandle> {
-        let (host, task) = self.waiting.remove(&number)?;
-        if let Some(count) = self.of_host.get_mut(&host) {
+        let (network, task) = self.waiting.remove(&number)?;
+        if let Some(count) = self.of_network.get_mut(&network) {
             *count -= 1;
             if *count == 0 {
-                self.of_host.remove(&host);
+                self.of_network.remove(&network);
             }
         }
         task
@@ -106,12 +107,12 @@ impl Drop for PorchPlace {
 mod tests {
     use super::*;
 
-    fn at(host: u8) -> IpAddr {
-        [192, 0, 2, host].into()
+    fn at(network: u8) -> IpAddr {
+        prefix::network([192, 0, network, 1].into())
     }
 
     #[test]
-    fn the_oldest_of_the_host_with_most_gives_way() {
+    fn the_oldest_of_the_network_with_most_gives_way() {
         let mut table = PorchTable::default();
         let honest = table.enter(at(1));
         let first = table.enter(at(2));
@@ -123,14 +124,14 @@ mod tests {
         assert_eq!(table.victim(), None);
         table.leave(honest);
         table.leave(honest);
-        assert_eq!(table.of_host.get(&at(1)), None);
-        assert_eq!(table.of_host[&at(2)], MOST - 2);
+        assert_eq!(table.of_network.get(&at(1)), None);
+        assert_eq!(table.of_network[&at(2)], MOST - 2);
     }
 
     #[test]
-    fn a_subnet_of_ipv6_is_one_host() {
-        let [one, same, other] = ["fd00::1", "fd00::2:0:0:9", "fd00:0:0:1::1"]
-            .map(|text| prefix::host(text.parse().unwrap()));
+    fn a_site_of_ipv6_is_one_network() {
+        let [one, same, other] = ["fd00::1", "fd00:0:0:7::9", "fd00:0:1::1"]
+            .map(|text| prefix::network(text.parse().unwrap()));
         assert!(one == same && one != other);
     }
 }
