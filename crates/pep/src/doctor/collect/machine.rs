@@ -15,12 +15,13 @@ use crate::process;
 use crate::server::forwarding;
 
 /// Settings of the kernel that are judged.
-const SETTINGS: [&str; 5] = [
+const SETTINGS: [&str; 6] = [
     "net.core.rmem_max",
     "net.core.wmem_max",
     "net.ipv4.ip_forward",
     "net.ipv4.conf.all.rp_filter",
     "net.bridge.bridge-nf-call-iptables",
+    "net.bridge.bridge-nf-call-ip6tables",
 ];
 
 /// Programs that the daemons run, and how each tells its version.

@@ -5,8 +5,11 @@ use super::{fail, ok, warn};
 use crate::doctor::Finding;
 use crate::doctor::facts::{Facts, IntakeFacts, ListenFacts, ListenState, ServerFacts};
 
-/// Setting that has frames of bridges cross the rules of routers.
-const BRIDGED: &str = "net.bridge.bridge-nf-call-iptables";
+/// Settings that have frames of bridges cross the rules of routers, for IPv4 and for IPv6.
+const BRIDGED: [&str; 2] = [
+    "net.bridge.bridge-nf-call-iptables",
+    "net.bridge.bridge-nf-call-ip6tables",
+];
 
 pub(super) fn judge(facts: &Facts, server: &ServerFacts) -> Vec<Finding> {
     let mut findings: Vec<_> = server.listen.iter().map(listen).collect();
@@ -30,12 +33,15 @@ fn judge_intake(facts: &Facts, intake: &IntakeFacts) -> Vec<Finding> {
         let mend = "name in `[sle] interfaces` what `ip link` shows".into();
         findings.push(warn("interfaces", text, Some(mend)));
     }
-    if !intake.bridges.is_empty() && facts.machine.setting(BRIDGED) == Some(1) {
+    let bridged = |name: &&str| facts.machine.setting(name) == Some(1);
+    let bridged: Vec<_> = BRIDGED.into_iter().filter(bridged).collect();
+    if !intake.bridges.is_empty() && !bridged.is_empty() {
         let text = format!(
-            "{} is a bridge, and {BRIDGED} has frames that it only hands on cross the rules of `[sle]`: they get lost",
-            list(&intake.bridges)
+            "{} is a bridge, and {} has frames that it only hands on cross the rules of `[sle]`: they get lost",
+            list(&intake.bridges),
+            bridged.join(" and ")
         );
-        let mend = format!("`sysctl -w {BRIDGED}=0`, and the same for ip6tables");
+        let mend = format!("`sysctl -w {}=0`", bridged.join("=0 "));
         findings.push(warn("interfaces", text, Some(mend)));
     }
     findings

@@ -405,27 +405,42 @@ fn a_chain_that_drops_what_comes_in_is_a_fault_where_hosts_are_taken_in() {
 
 #[test]
 fn interfaces_by_which_connections_are_taken_in_are_looked_at() {
-    let taking_in = |intake| {
+    let taking_in = |intake, setting: &'static str| {
         move |facts: &mut Facts| {
             let intake = Some(intake);
             facts.subjects = vec![subject(SideFacts::Server(ServerFacts {
                 intake,
                 ..server()
             }))];
-            let bridged = ("net.bridge.bridge-nf-call-iptables".into(), 1);
-            facts.machine.settings.push(bridged);
+            facts.machine.settings.push((setting.into(), 1));
         }
     };
     let missing = IntakeFacts {
         missing: vec!["sat9".into()],
         ..IntakeFacts::default()
     };
-    must_find(taking_in(missing), Level::Warn, "interfaces", &["sat9"]);
-    let bridges = IntakeFacts {
-        bridges: vec!["br0".into()],
-        ..IntakeFacts::default()
-    };
-    must_find(taking_in(bridges), Level::Warn, "interfaces", &["br0"]);
+    must_find(
+        taking_in(missing, "net.ipv4.ip_forward"),
+        Level::Warn,
+        "interfaces",
+        &["sat9"],
+    );
+    for setting in [
+        "net.bridge.bridge-nf-call-iptables",
+        "net.bridge.bridge-nf-call-ip6tables",
+    ] {
+        let bridges = IntakeFacts {
+            bridges: vec!["br0".into()],
+            ..IntakeFacts::default()
+        };
+        let named = ["br0", setting];
+        must_find(
+            taking_in(bridges, setting),
+            Level::Warn,
+            "interfaces",
+            &named,
+        );
+    }
 }
 
 #[test]
