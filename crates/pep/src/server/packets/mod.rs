@@ -137,15 +137,8 @@ impl Network {
         let kept = KeptNetwork {
             packets: self.packets.clone(),
             table: self.table.clone(),
-            passages: Vec::new(),
         };
-        self.guardian = match Guardian::start(kept) {
-            Ok(guardian) => Some(guardian),
-            Err(error) => {
-                tracing::error!("what others change in the kernel is not noticed: {error}");
-                None
-            }
-        };
+        self.guardian = Guardian::start_or_tell(kept);
         Ok(())
     }
 
