@@ -21,6 +21,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 17] = [
             "bentpipe-sys",
             "bentpipe-testbed",
             "bentpipe-tunnel",
+            "bentpipe-units",
         ],
     ),
     ("bentpipe-aqm", &["bentpipe-units"], &[]),
