@@ -52,7 +52,7 @@ demo: deps
 
 # What needs no privileges and no particular machine; without the rows of `limits`, which take as long as all of it. All of the
 # workspace is named, so that `make test` finds it built with the same features.
-QUICK_TESTS := --lib --bins --test workspace --test operator --test protocol --test link --test sim --test flows
+QUICK_TESTS := --lib --bins --test workspace --test operator --test sim --test flows
 quick:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings

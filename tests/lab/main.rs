@@ -1,4 +1,5 @@
-//! `bentpipe demo`, `bentpipe emulate` and `bentpipe lab` as their users run them, and that nothing of them stays.
+//! `bentpipe demo`, `bentpipe emulate` and `bentpipe lab` as their users run them, and that nothing of them stays; what a run of
+//! the lab measures, and what is shown of it.
 //!
 //! Most of it needs root. Each command makes namespaces under a name of its own. What the whole machine has once, as CUBIC's
 //! HyStart, the lab itself locks between processes, so that tests run beside each other.
@@ -12,6 +13,8 @@ mod demo;
 mod emulate;
 mod experiments;
 mod measure;
+mod report;
+mod traffic;
 mod unprivileged;
 mod uplink;
 

@@ -21,6 +21,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 17] = [
             "bentpipe-sys",
             "bentpipe-testbed",
             "bentpipe-tunnel",
+            "bentpipe-units",
         ],
     ),
     ("bentpipe-aqm", &["bentpipe-units"], &[]),
@@ -213,7 +214,7 @@ const PURE_LIBRARIES: [&str; 10] = [
 const UNSAFE_CODE: [&str; 7] = ["{", "(", "fn ", "impl", "trait ", "extern ", "_code"];
 
 /// The workspace's packages, as `cargo metadata` describes them.
-fn packages() -> Vec<Value> {
+pub(crate) fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
         .current_dir(root())
@@ -232,11 +233,11 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+pub(crate) fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().expect("cargo names this list")
 }
 

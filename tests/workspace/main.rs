@@ -4,6 +4,7 @@
 //! They need no root.
 
 mod arrows;
+mod binaries;
 mod circles;
 mod docs;
 mod shape;

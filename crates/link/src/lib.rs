@@ -50,6 +50,8 @@ mod series;
 pub mod sim;
 mod space;
 pub mod tcp;
+#[cfg(test)]
+mod tests;
 
 pub use bentpipe_aqm::CoDel;
 pub use dvbs2::{ModcodSet, Reported, Select};

@@ -19,4 +19,6 @@ pub mod packets;
 pub mod proxy;
 pub mod relay;
 pub mod stream;
+#[cfg(test)]
+mod tests;
 pub mod tunnel;

@@ -25,6 +25,8 @@ mod rto;
 mod segment;
 mod sender;
 mod table;
+#[cfg(test)]
+mod tests;
 mod wire;
 mod words;
 

@@ -44,3 +44,4 @@ pub mod stand_in;
 pub mod tcp_arrivals;
 pub mod tun;
 pub mod watch;
+pub mod written_table;

@@ -138,6 +138,7 @@ fn figures_are_those_of_status() {
             thread::sleep(Duration::from_millis(200));
         };
         assert_eq!(live["shown"]["healthy"], true, "{live}");
+        assert_eq!(live["shown"]["server_heard"], false, "{live}");
         let events = live["shown"]["report"]["events"].to_string();
         assert!(events.contains("ready: tunnel to "), "{events}");
         // A page that is open asks for what it does not have.

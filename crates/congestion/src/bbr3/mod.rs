@@ -27,6 +27,7 @@ mod model;
 mod probe_bw;
 mod probe_rtt;
 mod startup;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +41,7 @@ use model::{Model, Rounds};
 use probe_bw::Cycle;
 use probe_rtt::ProbeRtt;
 use startup::FullPipe;
+use state::State;
 
 /// BBR.MinPipeCwnd, in packets.
 const MIN_WINDOW: u64 = 4;
@@ -96,49 +98,6 @@ enum Reading {
     StraySpared,
     /// Nothing at all, for there are none: the wire below delivers in order whatever it takes.
     Silent,
-}
-
-/// BBR.state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Startup,
-    Drain,
-    Down,
-    Cruise,
-    Refill,
-    Up,
-    ProbeRtt,
-}
-
-impl State {
-    /// § Summary of Control Behavior in the State Machine.
-    fn pacing_gain(self) -> u64 {
-        match self {
-            Self::Startup => STARTUP_GAIN,
-            Self::Drain => 500,
-            Self::Down => 900,
-            Self::Cruise | Self::Refill | Self::ProbeRtt => 1000,
-            Self::Up => 1250,
-        }
-    }
-
-    fn window_gain(self) -> u64 {
-        match self {
-            Self::Up => 2250,
-            Self::ProbeRtt => probe_rtt::WINDOW_GAIN,
-            _ => 2000,
-        }
-    }
-
-    /// IsInAProbeBWState.
-    fn is_probe_bw(self) -> bool {
-        matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
-    }
-
-    /// IsProbingBW: losses are the answer to a question, not a change of the path.
-    fn is_probing(self) -> bool {
-        matches!(self, Self::Startup | Self::Refill | Self::Up)
-    }
 }
 
 /// RS: what one ACK frame says, in bytes and bytes per second.

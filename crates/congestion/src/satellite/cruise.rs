@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 use crate::ablation::Part;
 
 use super::super::{AckSample, bytes_in, scaled};
-use super::belief::Bottleneck;
 use super::ceiling::Ceiling;
 use super::common::EMPTY;
 use super::company::Company;
@@ -44,9 +43,7 @@ use trend::Trend;
 const AS_SENT: u64 = 20;
 /// Rounds by which what tunnels do now and then differs, at most: they are not to do it in step.
 const SPREAD: u64 = 8;
-/// The least queue that is taken for one at which packets are marked, and in how many rounds it is believed to be longer
-/// by a factor of e.
-const ROOM_LEAST: Duration = Duration::from_millis(2);
+/// In so many rounds the queue at which packets are marked is believed to be longer by a factor of e.
 const SPACIOUS: u32 = 300;
 /// Where round trips are long, a path so much slower, in permille, lowers the rate again before the last cut is answered.
 const MUCH_SLOWER: u64 = 850;
@@ -340,49 +337,6 @@ impl Cruise {
         }
     }
 
-    /// Begins a dip after a round behind `queue` in which `rate` was delivered, if it is time for one.
-    fn dip_if_due(
-        &mut self,
-        now: Instant,
-        queue: Duration,
-        rate: u64,
-        losses: &mut Losses,
-        mtu: u64,
-    ) {
-        if !losses.is_known() {
-            self.dips.hasten();
-        }
-        let lossy = losses.was_excessive(LOSS_MARGIN) && self.bottleneck() != Bottleneck::Policed;
-        let suspicious = lossy && queue <= self.high(mtu);
-        let due = self.dips.is_due(suspicious) && !losses.is_waiting();
-        if !Part::Dips.or(due, false) {
-            return;
-        }
-        let deep = Part::DeepDips.or(suspicious || losses.wants_depth(), false);
-        let (shared, spread) = (self.is_shared(), self.pulses.spread());
-        let depth = self.dips.begin(queue, self.base, deep, shared, spread);
-        self.stage = Stage::Dip { gain: 1000 - depth };
-        self.company.on_dip(queue);
-        losses.start_quiet(now, share(depth), rate);
-    }
-
-    /// What is lost behind a short queue, and not without one, is dropped by whoever manages that queue (CoDel): from now on it
-    /// is to be shorter. With long round trips one round in which it drains ends that by itself.
-    fn shorten(&mut self, queue: Duration, path: &Path, losses: &mut Losses, mtu: u64) {
-        let ours = (self.target(mtu) / 2..=self.high(mtu)).contains(&queue);
-        let alone = self.bottleneck() == Bottleneck::Alone;
-        let managed = ours && alone && !path.is_far() && losses.come_with_queue();
-        if Part::ManagedQueue.or(managed, false) {
-            self.make_room(queue);
-            losses.forget_recent();
-        }
-    }
-
-    fn make_room(&mut self, queue: Duration) {
-        let queue = queue.max(ROOM_LEAST);
-        self.room = Some(self.room.map_or(queue, |room| room.min(queue)));
-    }
-
     /// True if another sender fills the queue until the queue overflows.
     pub(super) fn is_overflown(&self) -> bool {
         Part::Ceiling.or(self.ceiling.is_hit(), false)
@@ -428,11 +382,6 @@ impl Cruise {
         self.trend.skip(STALE);
         self.stage = Stage::Hold;
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "at most a few thousand")]
-fn share(permille: u64) -> f64 {
-    permille as f64 / 1000.0
 }
 
 /// What must be sent so that `rate` arrives.

@@ -8,9 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bentpipe_sys::nft::Table;
-use bentpipe_sys::nftables::{Fingerprint, fingerprint};
 use bentpipe_sys::watch::{Change, Object, Watch};
+use bentpipe_sys::written_table::WrittenTable;
 
 use super::Say;
 use super::rules::TABLE;
@@ -27,9 +26,8 @@ pub(super) struct Guard(JoinHandle<()>);
 
 /// Rules and settings that are kept.
 struct Kept {
-    table: Table,
+    table: WrittenTable,
     body: String,
-    held: Option<Fingerprint>,
     /// Files that hold a 1.
     settings: Vec<PathBuf>,
     say: Say,
@@ -45,13 +43,12 @@ impl Guard {
     ) -> Result<Self> {
         let watch = Watch::open().context("cannot watch the network's settings")?;
         let mut kept = Kept {
-            table: Table::new(TABLE),
+            table: WrittenTable::new(TABLE),
             body,
-            held: None,
             settings,
             say,
         };
-        kept.put_rules()?;
+        kept.table.write(&kept.body)?;
         for file in &kept.settings {
             fs::write(file, "1").with_context(|| format!("cannot write {}", file.display()))?;
         }
@@ -72,12 +69,6 @@ impl Guard {
 }
 
 impl Kept {
-    fn put_rules(&mut self) -> io::Result<()> {
-        self.table.replace(&self.body)?;
-        self.held = fingerprint(TABLE)?;
-        Ok(())
-    }
-
     fn keep(&mut self, watch: &Watch, stop: &Stop) {
         let mut failing = None;
         loop {
@@ -105,8 +96,8 @@ impl Kept {
     /// Puts back what is missing; false if nothing was.
     fn repair(&mut self, changes: &[Change]) -> io::Result<bool> {
         let mut repaired = false;
-        if self.held.is_none() || fingerprint(TABLE)? != self.held {
-            self.put_rules()?;
+        if self.table.fault()?.is_some() {
+            self.table.write(&self.body)?;
             let by = changes
                 .iter()
                 .find(|change| change.object == Object::Table(TABLE.into()));

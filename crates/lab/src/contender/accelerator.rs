@@ -9,17 +9,21 @@
 //!    └──────── UDP, ESP ─ link ─────────────────┘
 //! ```
 
+use std::path::Path;
+
+use anyhow::Result;
 use bentpipe_emulator::topology::Topology;
 
-use super::Settings;
+use super::{Daemons, Settings};
 
-/// Settings that the client is told over `topology`'s link; `local`: the terminal's own traffic is taken in, too.
-pub(super) fn settings(topology: &Topology, local: bool) -> Settings {
-    Settings {
+/// Starts both ends, which are told the rates of `topology`'s link; `local`: the terminal's own traffic is taken in, too.
+pub(super) fn start(bentpipe: &Path, topology: &Topology, local: bool) -> Result<Daemons> {
+    let settings = Settings {
         profile: Some("geo"),
         rates: Some(topology.nominal_rates()),
         tcp_alone: true,
         local,
         ..Settings::default()
-    }
+    };
+    Daemons::start(bentpipe, topology, &settings)
 }

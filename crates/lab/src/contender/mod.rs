@@ -12,8 +12,10 @@
 
 mod accelerator;
 mod ahead;
+mod at_work;
 mod available;
 mod bentpipe;
+mod binary;
 mod build;
 mod ends;
 pub(crate) mod hystart;
@@ -27,36 +29,40 @@ mod program;
 mod repairs;
 mod road;
 mod segments;
+mod settings;
 mod split;
+mod variant;
 mod vpn;
 pub(crate) mod wireguard;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
 
-use bentpipe_emulator::topology::{Congestion, Process, Topology};
+use bentpipe_emulator::topology::{Congestion, Topology};
 
 pub use ahead::{DsslMode, PagesAhead};
 pub(crate) use ahead::{WEB_AUTHORITY, WEB_CERTIFICATE, WEB_KEY};
+pub use at_work::{AtWork, Carried};
 pub use available::{Available, kernel_bbr};
 use available::{first_line, kernel};
 pub(crate) use bentpipe::TRACES;
-pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
+pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT};
+pub use binary::Binary;
 pub use ends::Between;
-use interception::Interception;
 pub use les::{Layers, LesFlow};
+pub use name::UnknownContender;
 pub(crate) use name::check_programs;
-pub use name::{Binary, UnknownContender};
 pub use program::Named;
 use program::Program;
 pub(crate) use program::sha256;
 pub use repairs::Repairs;
 pub use road::Road;
+pub use settings::{Settings, Tuned};
 pub use split::Splitters;
+use variant::BentpipeVariant;
 use vpn::{Pep, Vpn};
 
 /// One contender, as an experiment names it: `CARRIER` or `CARRIER/TCP`.
@@ -74,20 +80,8 @@ pub struct Contender {
 enum Carrier {
     /// Nothing: the end hosts' own TCP.
     Plain,
-    /// bentpipe, with this controller at both ends.
-    Bentpipe(&'static str, Option<Tuned>),
-    /// bentpipe over TLS alone, as where no UDP passes, with this controller at both ends.
-    BentpipeTls(&'static str),
-    /// bentpipe that carries HTTP/3 as packets, where it else refuses that and carries the TCP in its place.
-    BentpipeHttp3,
-    /// bentpipe that seals TCP beside its tunnel, a connection for each.
-    BentpipeSle,
-    /// bentpipe that seals TCP beside its tunnel, packet by packet.
-    BentpipeLes,
-    /// bentpipe that fetches pages ahead.
-    BentpipePages(PagesAhead),
-    /// bentpipe, and an operator's PEP in the gateway, which splits what TCP comes over the satellite beside the tunnel.
-    BesidePep,
+    /// bentpipe.
+    Bentpipe(BentpipeVariant),
     /// An operator's PEP at both ends, which is told the rates.
     Accelerator,
     /// PEPs of an operator's at both ends that relay TCP in clear, segment by segment.
@@ -113,79 +107,6 @@ enum Tuning {
 
 /// The programs that an experiment names.
 pub type Programs = BTreeMap<String, Named>;
-
-/// A contender at work; what it started ends when this is dropped, in this order.
-#[derive(Debug, Default)]
-pub struct AtWork {
-    splitters: Option<Splitters>,
-    daemons: Option<Daemons>,
-    processes: Vec<Process>,
-    interception: Option<Interception>,
-    /// The program, where PEPs that relay segment by segment are at work.
-    segments: Option<PathBuf>,
-    /// The VPN of the hosts that the others are under.
-    over: Option<Vpn>,
-    /// Certificate of the CA, in PEM, that the user's browsers are to trust besides the web's.
-    local_authority: Option<String>,
-}
-
-/// Report of somebody between user and satellite on the content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Carried {
-    /// Name of who reports.
-    pub by: &'static str,
-    /// Bytes that passed through its hands, both ways.
-    pub bytes: u64,
-    /// Packets that were to pass through them and did not.
-    pub past: u64,
-    /// True if all of the content is to pass through them; if not, nothing of it: a PEP does not split a VPN's UDP.
-    pub all: bool,
-}
-
-impl AtWork {
-    /// Report of splitters, or of the rules that hand TCP to a program, on the content; `None` without either.
-    ///
-    /// # Errors
-    /// They do not answer.
-    pub fn carried(&self, topology: &Topology) -> Result<Option<Carried>> {
-        let all = self.over.is_none_or(Vpn::is_tcp);
-        if let Some(bentpipe) = &self.segments {
-            segments::check_relayed(bentpipe, topology)?;
-        }
-        let own = |by, bytes| Carried {
-            by,
-            bytes,
-            past: 0,
-            all,
-        };
-        let carried = match (&self.splitters, &self.daemons, &self.interception) {
-            (Some(splitters), None, _) => Some(own("the splitter", splitters.carried()?)),
-            (_, Some(daemons), _) if self.over.is_some() => {
-                Some(own("the PEP", daemons.carried()?))
-            }
-            (_, _, Some(interception)) => Some(Carried {
-                all,
-                ..interception.carried(topology)?
-            }),
-            _ => None,
-        };
-        Ok(carried)
-    }
-
-    /// Certificate of the CA, in PEM, that the user's browsers are to trust besides the web's own; `None` without one.
-    #[must_use]
-    pub fn local_authority(&self) -> Option<&str> {
-        self.local_authority.as_deref()
-    }
-
-    /// Repairs that bentpipe's ends report; `None` where nobody is asked.
-    ///
-    /// # Errors
-    /// They do not answer.
-    pub fn repairs(&self) -> Result<Option<Repairs>> {
-        self.daemons.as_ref().map(Daemons::repairs).transpose()
-    }
-}
 
 impl Contender {
     /// As the experiment calls it.
@@ -223,15 +144,10 @@ impl Contender {
         let bentpipe = || first_line(&available.bentpipe, &["--version"]);
         let mut carrier = match &self.carrier {
             Carrier::Plain => kernel(),
-            Carrier::Bentpipe(..)
-            | Carrier::BentpipeTls(_)
-            | Carrier::BentpipeSle
-            | Carrier::BentpipeLes
-            | Carrier::BentpipePages(_)
-            | Carrier::BentpipeHttp3
-            | Carrier::Segments
-            | Carrier::Accelerator => bentpipe()?,
-            Carrier::BesidePep => format!("{0}, {0} plain", bentpipe()?),
+            Carrier::Bentpipe(variant) if variant.splitter().is_some() => {
+                format!("{0}, {0} plain", bentpipe()?)
+            }
+            Carrier::Bentpipe(_) | Carrier::Segments | Carrier::Accelerator => bentpipe()?,
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
             Carrier::Vpn(vpn, ..) | Carrier::Hosts(vpn, None) => vpn.version(available)?,
             Carrier::Hosts(vpn, Some(pep)) => {
@@ -258,12 +174,7 @@ impl Contender {
     /// True if it asks for the objects of pages over TLS, or in clear, beyond the link, before the browser does.
     #[must_use]
     pub fn fetches_ahead(&self, encrypted: bool) -> bool {
-        match self.carrier {
-            Carrier::BentpipePages(PagesAhead::Clear) => !encrypted,
-            Carrier::BentpipePages(PagesAhead::Trusted) => true,
-            Carrier::BentpipePages(PagesAhead::Sealed(_)) => encrypted,
-            _ => false,
-        }
+        matches!(self.carrier, Carrier::Bentpipe(variant) if variant.fetches_ahead(encrypted))
     }
 
     /// Checks that what it is measured by carries UDP.
@@ -272,14 +183,14 @@ impl Contender {
     /// It does not: why.
     pub fn carries_udp(&self) -> Result<(), String> {
         let past = || Err("it splits TCP; UDP passes it by".into());
+        let beside = || {
+            Err("it seals TCP; UDP goes through the tunnel beside, as that of `bentpipe`".into())
+        };
         match &self.carrier {
             Carrier::Split(_) | Carrier::Accelerator | Carrier::Segments => past(),
             Carrier::Program(program) if program.intercepts() => past(),
-            Carrier::BentpipeSle
-            | Carrier::BentpipeLes
-            | Carrier::Hosts(Vpn::Sle(_) | Vpn::Les(_), _) => Err(
-                "it seals TCP; UDP goes through the tunnel beside, as that of `bentpipe`".into(),
-            ),
+            Carrier::Bentpipe(variant) if variant.seals_tcp_alone() => beside(),
+            Carrier::Hosts(vpn, _) if vpn.is_bentpipe() => beside(),
             _ => Ok(()),
         }
     }
@@ -307,50 +218,11 @@ impl Contender {
     /// # Errors
     /// It could not be done.
     pub fn arm(&self, available: &Available, topology: &Topology) -> Result<()> {
-        match self.bentpipe(true) {
-            Some(settings) => bentpipe::guard(&available.bentpipe, topology, &settings),
-            None => Ok(()),
-        }
-    }
-
-    /// Settings of bentpipe between terminal and gateway, if that is what carries; `local`: the terminal's own traffic is taken
-    /// in, too.
-    fn bentpipe(&self, local: bool) -> Option<Settings> {
-        let settings = |controller| Settings {
-            controller: Some(controller),
-            local,
-            ..Settings::default()
-        };
         match self.carrier {
-            Carrier::Bentpipe(controller, tuned) => Some(Settings {
-                tuned,
-                ..settings(controller)
-            }),
-            Carrier::BentpipeTls(controller) => Some(Settings {
-                tls: true,
-                ..settings(controller)
-            }),
-            Carrier::BentpipeHttp3 => Some(Settings {
-                http3: true,
-                ..settings("satellite")
-            }),
-            Carrier::BentpipeSle => Some(Settings {
-                sle: Some(vpn::OuterEnd::Server),
-                ..settings("satellite")
-            }),
-            Carrier::BentpipeLes => Some(Settings {
-                les: Some(Layers {
-                    flow: LesFlow::Short,
-                    peps: false,
-                }),
-                ..settings("satellite")
-            }),
-            Carrier::BentpipePages(pages) => Some(Settings {
-                ahead: Some(pages),
-                ..settings("satellite")
-            }),
-            Carrier::BesidePep => Some(settings("satellite")),
-            _ => None,
+            Carrier::Bentpipe(variant) => {
+                bentpipe::guard(&available.bentpipe, topology, &variant.settings(true))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -360,24 +232,27 @@ impl Contender {
         topology: &Topology,
         local: bool,
     ) -> Result<AtWork> {
-        let splitters = |place| split::start(&available.bentpipe, topology, place, self.tcp);
+        let bentpipe = &available.bentpipe;
+        let splitters = |place| split::start(bentpipe, topology, place, self.tcp);
         let mut at_work = AtWork::default();
         match &self.carrier {
-            Carrier::Plain
-            | Carrier::Bentpipe(..)
-            | Carrier::BentpipeTls(_)
-            | Carrier::BentpipePages(_)
-            | Carrier::BentpipeHttp3
-            | Carrier::BentpipeSle
-            | Carrier::BentpipeLes => {}
-            Carrier::BesidePep => at_work.splitters = Some(splitters(split::Place::Gateway)?),
+            Carrier::Plain => {}
+            Carrier::Bentpipe(variant) => {
+                at_work.splitters = variant.splitter().map(splitters).transpose()?;
+                let settings = variant.settings(local);
+                if let Some(pages) = settings.ahead {
+                    let origin = pages.start_origin(bentpipe, topology)?;
+                    at_work.processes.extend(origin);
+                }
+                at_work.daemons = Some(Daemons::start(bentpipe, topology, &settings)?);
+                at_work.local_authority = ahead::local_authority(topology)?;
+            }
             Carrier::Accelerator => {
-                let settings = accelerator::settings(topology, local);
-                at_work.daemons = Some(Daemons::start(&available.bentpipe, topology, &settings)?);
+                at_work.daemons = Some(accelerator::start(bentpipe, topology, local)?);
             }
             Carrier::Segments => {
-                at_work.processes = segments::start(&available.bentpipe, topology, false)?;
-                at_work.segments = Some(available.bentpipe.clone());
+                at_work.processes = segments::start(bentpipe, topology, false)?;
+                at_work.segments = Some(bentpipe.clone());
             }
             Carrier::Split(place) => at_work.splitters = Some(splitters(*place)?),
             Carrier::Vpn(vpn, tuning, place) => {
@@ -391,29 +266,14 @@ impl Contender {
             }
             Carrier::Hosts(vpn, pep) => {
                 // First: what the VPN sends before the PEP is there, it does not split.
-                match pep {
-                    None => {}
-                    Some(Pep::Accelerator) => {
-                        let settings = accelerator::settings(topology, local);
-                        let daemons = Daemons::start(&available.bentpipe, topology, &settings)?;
-                        at_work.daemons = Some(daemons);
-                    }
-                    Some(Pep::Split) => {
-                        at_work.splitters = Some(splitters(split::Place::Distributed)?);
-                    }
-                    Some(Pep::Segments) => {
-                        at_work.processes = segments::start(&available.bentpipe, topology, true)?;
-                    }
-                    Some(Pep::Pepsal(program)) => {
-                        (at_work.processes, at_work.interception) = program.start(topology)?;
-                    }
+                if let Some(pep) = pep {
+                    self.start_under(pep, available, topology, local, &mut at_work)?;
                 }
-                let vpn_processes =
-                    vpn.start(available, Tuning::Default, topology, Between::Hosts)?;
-                at_work.processes.extend(vpn_processes);
+                let processes = vpn.start(available, Tuning::Default, topology, Between::Hosts)?;
+                at_work.processes.extend(processes);
                 if *pep == Some(Pep::Segments) {
-                    segments::await_keys(&available.bentpipe, topology)?;
-                    at_work.segments = Some(available.bentpipe.clone());
+                    segments::await_keys(bentpipe, topology)?;
+                    at_work.segments = Some(bentpipe.clone());
                 }
                 at_work.over = Some(*vpn);
             }
@@ -421,15 +281,33 @@ impl Contender {
                 (at_work.processes, at_work.interception) = program.start(topology)?;
             }
         }
-        if let Some(settings) = self.bentpipe(local) {
-            if let Some(pages) = settings.ahead {
-                let origin = pages.start_origin(&available.bentpipe, topology)?;
-                at_work.processes.extend(origin);
-            }
-            at_work.daemons = Some(Daemons::start(&available.bentpipe, topology, &settings)?);
-            at_work.local_authority = ahead::local_authority(topology)?;
-        }
         Ok(at_work)
+    }
+
+    /// Starts the PEP of an operator's under a VPN of the hosts.
+    fn start_under(
+        &self,
+        pep: &Pep,
+        available: &Available,
+        topology: &Topology,
+        local: bool,
+        at_work: &mut AtWork,
+    ) -> Result<()> {
+        let bentpipe = &available.bentpipe;
+        match pep {
+            Pep::Accelerator => {
+                at_work.daemons = Some(accelerator::start(bentpipe, topology, local)?);
+            }
+            Pep::Split => {
+                let place = split::Place::Distributed;
+                at_work.splitters = Some(split::start(bentpipe, topology, place, self.tcp)?);
+            }
+            Pep::Segments => at_work.processes = segments::start(bentpipe, topology, true)?,
+            Pep::Pepsal(program) => {
+                (at_work.processes, at_work.interception) = program.start(topology)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use bentpipe_config::{ConfigError, Source};
 
-use super::ahead::{DsslMode, PagesAhead};
 use super::les::{Layers, LesFlow};
 use super::openvpn::OpenVpnProtocol;
 use super::program::{KnownProgram, Named, Program};
 use super::split::Place;
+use super::variant::BentpipeVariant;
 use super::vpn::{OuterEnd, Pep, Vpn};
 use super::{Carrier, Contender, Programs, Tuned, Tuning};
 use bentpipe_emulator::topology::Congestion;
@@ -26,30 +25,16 @@ const VPNS: [(&str, Vpn); 4] = [
 
 /// Each carrier that needs no word of the user's, and its name.
 pub(super) fn carriers() -> Vec<(String, Carrier)> {
-    let bentpipe = ["bbr3", "cubic", "cubic-no-hystart", "new-reno"]
-        .map(|name| (format!("bentpipe-{name}"), Carrier::Bentpipe(name, None)));
-    let pages = Carrier::BentpipePages;
     let mut all = vec![
         ("plain".to_owned(), Carrier::Plain),
-        ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
-        ("bentpipe-tls".to_owned(), Carrier::BentpipeTls("satellite")),
-        ("bentpipe-sle".to_owned(), Carrier::BentpipeSle),
-        ("bentpipe-les".to_owned(), Carrier::BentpipeLes),
-        ("bentpipe-http3".to_owned(), Carrier::BentpipeHttp3),
-        ("prefetch".to_owned(), pages(PagesAhead::Clear)),
-        ("trusted".to_owned(), pages(PagesAhead::Trusted)),
-        ("bentpipe-pep-a".to_owned(), Carrier::BesidePep),
         ("accelerator".to_owned(), Carrier::Accelerator),
         ("clear+pep".to_owned(), Carrier::Segments),
     ];
-    all.extend(bentpipe);
-    all.extend(DsslMode::ALL.map(|mode| {
-        let name = format!("dssl-{}", mode.name());
-        (name, pages(PagesAhead::Sealed(mode)))
-    }));
-    let over_tls = ["bbr3", "cubic", "cubic-no-hystart"]
-        .map(|name| (format!("bentpipe-tls-{name}"), Carrier::BentpipeTls(name)));
-    all.extend(over_tls);
+    let variants = BentpipeVariant::all().into_iter();
+    all.splice(
+        1..1,
+        variants.map(|(name, variant)| (name, Carrier::Bentpipe(variant))),
+    );
     let split = [
         ("split", Place::Distributed),
         ("split-terminal", Place::Terminal),
@@ -136,53 +121,6 @@ pub(crate) fn check_programs(
     programs.iter().map(check).collect()
 }
 
-/// A program that the lab knows how to start, and where its binary is; from the command line, as in `qpep=/opt/qpep`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Binary {
-    name: String,
-    path: PathBuf,
-}
-
-impl FromStr for Binary {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, path) = text
-            .split_once('=')
-            .ok_or("write it as in `qpep=/path/to/it`")?;
-        if KnownProgram::named(name).is_none() {
-            let known = KnownProgram::ALL.map(|(name, _)| name).join("`, `");
-            return Err(format!("`{name}` takes no binary; `{known}` do"));
-        }
-        // Programs are started in directories of their own.
-        let path = std::path::absolute(path).map_err(|error| error.to_string())?;
-        Ok(Self {
-            name: name.to_owned(),
-            path,
-        })
-    }
-}
-
-impl fmt::Display for Binary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.path.display())
-    }
-}
-
-impl Binary {
-    /// Puts it among an experiment's programs, in the place of the one that its file names.
-    pub(crate) fn put_into(&self, programs: &mut Programs) {
-        let named = programs.remove(&self.name).unwrap_or_default();
-        programs.insert(self.name.clone(), named.with_binary(self.path.clone()));
-    }
-
-    /// The contender whose binary it is.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-}
-
 /// A program that can be started as it is described.
 #[derive(Debug, Clone)]
 pub(crate) struct CheckedProgram(Program);
@@ -223,9 +161,10 @@ impl Contender {
         };
         let (carrier, initial_window) = match (carrier, knob) {
             (Some(carrier), None) => (carrier, None),
-            (Some(Carrier::Bentpipe(controller, _)), Some(knob)) => {
+            (Some(Carrier::Bentpipe(BentpipeVariant::Tunnel(controller, _))), Some(knob)) => {
                 let tuned = Tuned::parse(knob).ok_or_else(unknown)?;
-                (Carrier::Bentpipe(controller, Some(tuned)), None)
+                let variant = BentpipeVariant::Tunnel(controller, Some(tuned));
+                (Carrier::Bentpipe(variant), None)
             }
             (Some(carrier @ (Carrier::Plain | Carrier::Split(_))), Some(knob)) => {
                 (carrier, Some(initial_window(knob).ok_or_else(unknown)?))
@@ -382,7 +321,8 @@ mod tests {
         }
         let tuned = parsed("bentpipe-cubic:ack_packets=10/bbr").unwrap();
         let setting = Tuned::parse("ack_packets=10");
-        assert_eq!(tuned.carrier, Carrier::Bentpipe("cubic", setting));
+        let variant = BentpipeVariant::Tunnel("cubic", setting);
+        assert_eq!(tuned.carrier, Carrier::Bentpipe(variant));
         let iw = |text: &str| parsed(text).unwrap().initial_window();
         assert_eq!(
             (iw("plain:iw=30/bbr"), iw("split:iw=10")),

@@ -1,7 +1,7 @@
 //! Packets that a contender sends of its own, by which captures know them, and what may be in them or beside them.
 
 use super::vpn::Pep;
-use super::{Carrier, Contender, SERVER_PORT, bentpipe, les, segments, split};
+use super::{Carrier, Contender, SERVER_PORT, segments, split};
 use crate::capture::{ExpectedPackets, Tunnel};
 
 impl Contender {
@@ -38,14 +38,8 @@ impl Contender {
         match &self.carrier {
             // SYNs cross as they are, and what is not relayed.
             Carrier::Plain | Carrier::Segments => None,
-            Carrier::Bentpipe(..)
-            | Carrier::BentpipePages(_)
-            | Carrier::BentpipeHttp3
-            | Carrier::BesidePep
-            | Carrier::Accelerator => Some(Tunnel::Udp(SERVER_PORT)),
-            Carrier::BentpipeTls(_) => Some(Tunnel::Tcp(bentpipe::TLS_PORT)),
-            Carrier::BentpipeSle => Some(Tunnel::Tcp(bentpipe::SLE_PORT)),
-            Carrier::BentpipeLes => Some(Tunnel::Udp(les::LES_PORT)),
+            Carrier::Bentpipe(variant) => Some(variant.tunnel()),
+            Carrier::Accelerator => Some(Tunnel::Udp(SERVER_PORT)),
             Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
             Carrier::Split(_) => None,
             Carrier::Hosts(_, Some(Pep::Segments)) => Some(Tunnel::Udp(SERVER_PORT)),
@@ -61,9 +55,7 @@ impl Contender {
     /// does not split, and bentpipe's where TCP is sealed beside it.
     pub(super) fn idle_tunnels(&self) -> [Option<Tunnel>; 3] {
         match &self.carrier {
-            Carrier::BentpipeSle | Carrier::BentpipeLes => {
-                [Some(Tunnel::Udp(SERVER_PORT)), None, None]
-            }
+            Carrier::Bentpipe(variant) => [variant.idle_tunnel(), None, None],
             // SYNs, and what is not relayed; the ends' own tunnel; keys of headers.
             Carrier::Hosts(vpn, Some(Pep::Segments)) => [
                 Some(vpn.tunnel()),

@@ -33,15 +33,7 @@ impl Road {
     pub fn of(contender: &Contender) -> Option<Self> {
         let (ends, encrypted) = match &contender.carrier {
             Carrier::Plain => (NONE, NOWHERE),
-            Carrier::Bentpipe(..)
-            | Carrier::BentpipeTls(_)
-            | Carrier::BentpipeSle
-            | Carrier::BentpipeLes
-            | Carrier::BentpipeHttp3
-            | Carrier::BentpipePages(_)
-            | Carrier::BesidePep
-            | Carrier::Segments
-            | Carrier::Accelerator => (BOTH, SATELLITE),
+            Carrier::Bentpipe(_) | Carrier::Segments | Carrier::Accelerator => (BOTH, SATELLITE),
             Carrier::Split(place) => (split(*place), NOWHERE),
             Carrier::Vpn(_, _, place) => (place.map_or(NONE, split), SATELLITE),
             Carrier::Hosts(vpn, pep) => (under(*vpn, pep.as_ref()), EVERYWHERE),

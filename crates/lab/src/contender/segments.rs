@@ -17,8 +17,9 @@ use bentpipe_sys::netns::NetNs;
 use serde_json::Value;
 
 use super::SERVER_PORT;
-use super::bentpipe::{CLIENT_OF_HOSTS, keys, run_daemon, sold, status, write};
+use super::bentpipe::{CLIENT_OF_HOSTS, keys, run_daemon, status, write};
 use super::ends::HANDSHAKE;
+use super::settings::sold;
 
 /// The UDP port at which a PEP takes keys of headers.
 pub(super) const KEYS_PORT: u16 = 4502;

@@ -3,11 +3,12 @@
 use anyhow::Result;
 use bentpipe_emulator::topology::{Process, Topology};
 
-use super::bentpipe::{Daemons, HOSTS_PORT, SLE_PORT, Settings};
+use super::bentpipe::{Daemons, HOSTS_PORT, SLE_PORT};
 use super::ends::Between;
 use super::les::{LES_PORT, Layers};
 use super::openvpn::OpenVpnProtocol;
 use super::program::Program;
+use super::settings::Settings;
 use super::{Available, SERVER_PORT, Tuning, first_line, ipsec, openvpn, split, wireguard};
 use crate::capture::Tunnel;
 

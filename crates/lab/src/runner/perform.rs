@@ -32,6 +32,14 @@ pub(super) struct TaskPlace<'a> {
     pub(super) chromium: Option<&'a Chromium>,
 }
 
+/// A task at its place, about to be done.
+struct Scene<'a> {
+    place: &'a TaskPlace<'a>,
+    target: Target<'a>,
+    patience: Duration,
+    stop: &'a Stop,
+}
+
 impl Prepared {
     /// Does it all.
     pub(super) fn perform(
@@ -40,122 +48,94 @@ impl Prepared {
         patience: Duration,
         stop: &Stop,
     ) -> Result<Done> {
-        if let Task::Handshake {
-            to: HandshakeEnd::Contender,
-            ..
-        } = self.task
-        {
-            // All of it was before: whoever calls adds what the start took.
-            return Ok(Done::Measured(vec![0.0]));
-        }
         if self.task.needs_chromium() {
             return self.browse(place, patience, stop);
         }
-        let target = Target::of(place)?;
-        let address = target.address.ip();
-        if let Task::Voice { length, direction } = self.task {
-            let (user, web) = (place.topology.user(), place.topology.web());
-            let down = direction == Direction::Down;
-            return call(user, web, address, down, length.get(), stop).map(Done::Spoken);
-        }
-        if let Task::Iperf { direction, .. } = self.task {
-            self.warm_up_alone(place, &target, patience, stop)?;
-            let (down, bytes) = (direction == Direction::Down, self.bytes());
-            let time = iperf3(place.topology, address, down, bytes, patience, stop)?;
-            return Ok(time.map_or(Done::Unfinished, |time| {
-                Done::Measured(vec![time.as_secs_f64()])
-            }));
-        }
-        if let Task::Echo {
-            count, background, ..
-        } = self.task
-        {
-            return self.echo(place, &target, count, background, patience, stop);
-        }
-        if let Task::Session {
-            every, connections, ..
-        } = self.task
-        {
-            let every = every.map(TimeSpan::get).unwrap_or_default();
-            let each = connections == Connections::Each;
-            return self.converse(place, &target, every, each, patience, stop);
-        }
-        let client = self.client(place.authority)?;
-        let _ftp = match self.task {
-            Task::Ftp { .. } => Some(Ftp::start(place.topology.web())?),
-            _ => None,
+        let scene = Scene {
+            target: Target::of(place)?,
+            place,
+            patience,
+            stop,
         };
+        let target = &scene.target;
+        match self.task {
+            // All of it was before: whoever calls adds what the start took.
+            Task::Handshake {
+                to: HandshakeEnd::Contender,
+                ..
+            } => Ok(Done::Measured(vec![0.0])),
+            Task::Handshake { count, tls, .. } => self.timed(&scene, async || {
+                let tls = match tls {
+                    Tls::V12 => place.authority.tls12_client_config()?,
+                    Tls::V13 | Tls::None => place.authority.client_config()?,
+                };
+                handshakes(place.hosts, tls, count).await
+            }),
+            Task::Voice { length, direction } => {
+                let (user, web) = (place.topology.user(), place.topology.web());
+                let (address, down) = (target.address.ip(), direction == Direction::Down);
+                call(user, web, address, down, length.get(), stop).map(Done::Spoken)
+            }
+            Task::Iperf { direction, .. } => self.iperf(&scene, direction),
+            Task::Echo {
+                count, background, ..
+            } => self.echo(&scene, count, background),
+            Task::Session {
+                every, connections, ..
+            } => {
+                let every = every.map(TimeSpan::get).unwrap_or_default();
+                self.converse(&scene, every, connections == Connections::Each)
+            }
+            Task::Transfer { direction, .. } => self.timed(&scene, async || {
+                Ok(vec![target.transfer(direction, &self.object).await?])
+            }),
+            Task::Request { count, .. } => {
+                self.timed(&scene, async || target.requests(&self.object, count).await)
+            }
+            Task::Loaded {
+                count, background, ..
+            } => self.timed(&scene, async || {
+                let requests = target.requests(&self.object, count);
+                self.beside(target, Some(background), requests).await
+            }),
+            Task::Parallel {
+                count, direction, ..
+            } => self.timed(&scene, async || {
+                let files = vec![self.object; count as usize];
+                let all = target.together(direction, &files, files.len());
+                Ok(vec![all.await?])
+            }),
+            Task::Objects { count, .. } => self.timed(&scene, async || {
+                let all = get_in_turn(target.address, target.name, &self.object, count);
+                Ok(vec![all.await?])
+            }),
+            Task::Ftp { direction, .. } => {
+                let _ftp = Ftp::start(place.topology.web())?;
+                let address = target.address.ip();
+                self.timed(&scene, async || {
+                    Ok(vec![ftp(address, &self.files, direction).await?])
+                })
+            }
+            Task::Page {
+                direction: Direction::Up,
+                parallel,
+                ..
+            } => self.send_pages(&scene, parallel.into()),
+            Task::Page { at_once, .. } => self.load_pages(&scene, at_once),
+        }
+    }
+
+    /// Does `samples` after the warm-up, and times them.
+    fn timed(
+        &self,
+        scene: &Scene<'_>,
+        samples: impl AsyncFnOnce() -> Result<Vec<Duration>> + Send,
+    ) -> Result<Done> {
         // The warm-up has as much time as what is measured.
-        let most = 2 * patience + PAUSE + LEAD + MARGIN;
-        // Digests, before any clock runs.
-        let expect = |page: &Page| ExpectedPage::new(page.clone(), place.hosts);
-        let pages: Vec<ExpectedPage> = self.pages.iter().map(expect).collect();
-        let sent = self.sent();
-        run_in(place.topology.user(), stop, most, || async {
-            let samples = async {
-                match self.task {
-                    Task::Transfer { direction, .. } => {
-                        Ok(vec![target.transfer(direction, &self.object).await?])
-                    }
-                    Task::Request { count, .. } => target.requests(&self.object, count).await,
-                    Task::Handshake { count, tls, .. } => {
-                        let tls = match tls {
-                            Tls::V12 => place.authority.tls12_client_config()?,
-                            Tls::V13 | Tls::None => place.authority.client_config()?,
-                        };
-                        handshakes(place.hosts, tls, count).await
-                    }
-                    Task::Parallel {
-                        count, direction, ..
-                    } => {
-                        let files = vec![self.object; count as usize];
-                        let all = target.together(direction, &files, files.len());
-                        Ok(vec![all.await?])
-                    }
-                    Task::Objects { count, .. } => {
-                        let all = get_in_turn(target.address, target.name, &self.object, count);
-                        Ok(vec![all.await?])
-                    }
-                    Task::Ftp { direction, .. } => {
-                        Ok(vec![ftp(address, &self.files, direction).await?])
-                    }
-                    Task::Iperf { .. }
-                    | Task::Voice { .. }
-                    | Task::Echo { .. }
-                    | Task::Session { .. } => {
-                        bail!("it is done elsewhere")
-                    }
-                    Task::Page {
-                        direction: Direction::Up,
-                        parallel,
-                        ..
-                    } => {
-                        let mut times = Vec::new();
-                        for files in &sent {
-                            let sent = target.together(Direction::Up, files, parallel.into());
-                            times.push(sent.await?);
-                        }
-                        Ok(times)
-                    }
-                    Task::Page { at_once: true, .. } => at_once(&pages, place.hosts, &client).await,
-                    Task::Page { .. } => {
-                        let mut times = Vec::new();
-                        for page in &pages {
-                            let loaded = load(page, place.hosts, &client, |_| ()).await;
-                            times.push(loaded.context("page")?.time);
-                        }
-                        Ok(times)
-                    }
-                    Task::Loaded {
-                        count, background, ..
-                    } => {
-                        let requests = target.requests(&self.object, count);
-                        self.beside(&target, Some(background), requests).await
-                    }
-                }
-            };
-            self.warm_up(&target, patience).await?;
-            match tokio::time::timeout(patience, samples).await {
+        let most = 2 * scene.patience + PAUSE + LEAD + MARGIN;
+        run_in(scene.place.topology.user(), scene.stop, most, || async {
+            self.warm_up(&scene.target, scene.patience).await?;
+            match tokio::time::timeout(scene.patience, samples()).await {
                 Ok(times) => {
                     let seconds = times?.iter().map(Duration::as_secs_f64).collect();
                     Ok(Done::Measured(seconds))
@@ -165,10 +145,57 @@ impl Prepared {
         })
     }
 
+    fn send_pages(&self, scene: &Scene<'_>, parallel: usize) -> Result<Done> {
+        // Digests, before any clock runs.
+        let sent = self.sent();
+        self.timed(scene, async || {
+            let mut times = Vec::new();
+            for files in &sent {
+                let sent = scene.target.together(Direction::Up, files, parallel);
+                times.push(sent.await?);
+            }
+            Ok(times)
+        })
+    }
+
+    fn load_pages(&self, scene: &Scene<'_>, at_once: bool) -> Result<Done> {
+        let client = self.client(scene.place.authority)?;
+        let hosts = scene.place.hosts;
+        // Digests, before any clock runs.
+        let expect = |page: &Page| ExpectedPage::new(page.clone(), hosts);
+        let pages: Vec<ExpectedPage> = self.pages.iter().map(expect).collect();
+        self.timed(scene, async || {
+            if at_once {
+                return load_at_once(&pages, hosts, &client).await;
+            }
+            let mut times = Vec::new();
+            for page in &pages {
+                let loaded = load(page, hosts, &client, |_| ()).await;
+                times.push(loaded.context("page")?.time);
+            }
+            Ok(times)
+        })
+    }
+
+    fn iperf(&self, scene: &Scene<'_>, direction: Direction) -> Result<Done> {
+        self.warm_up_alone(scene)?;
+        let (topology, address) = (scene.place.topology, scene.target.address.ip());
+        let (down, bytes) = (direction == Direction::Down, self.bytes());
+        let time = iperf3(topology, address, down, bytes, scene.patience, scene.stop)?;
+        Ok(time.map_or(Done::Unfinished, |time| {
+            Done::Measured(vec![time.as_secs_f64()])
+        }))
+    }
+
     fn browse(&self, place: &TaskPlace<'_>, patience: Duration, stop: &Stop) -> Result<Done> {
         let chromium = place.chromium.context("chromium was not looked for")?;
-        let target = Target::of(place)?;
-        self.warm_up_alone(place, &target, patience, stop)?;
+        let scene = Scene {
+            target: Target::of(place)?,
+            place,
+            patience,
+            stop,
+        };
+        self.warm_up_alone(&scene)?;
         let loading = chromium.start(place.topology, place.hosts, place.authority, &self.pages)?;
         Ok(match loading.finish(&self.pages, patience, stop)? {
             Some(loads) => Done::Loaded(loads),
@@ -190,35 +217,21 @@ impl Prepared {
     }
 
     /// Before what is no task of this process.
-    fn warm_up_alone(
-        &self,
-        place: &TaskPlace<'_>,
-        target: &Target<'_>,
-        patience: Duration,
-        stop: &Stop,
-    ) -> Result<()> {
-        let most = patience + PAUSE + MARGIN;
-        run_in(place.topology.user(), stop, most, || {
-            self.warm_up(target, patience)
+    fn warm_up_alone(&self, scene: &Scene<'_>) -> Result<()> {
+        let most = scene.patience + PAUSE + MARGIN;
+        run_in(scene.place.topology.user(), scene.stop, most, || {
+            self.warm_up(&scene.target, scene.patience)
         })
     }
 
-    fn echo(
-        &self,
-        place: &TaskPlace<'_>,
-        target: &Target<'_>,
-        count: u32,
-        background: Option<Direction>,
-        patience: Duration,
-        stop: &Stop,
-    ) -> Result<Done> {
-        let address = target.address.ip();
-        let _echo = Echo::start(place.topology.web(), address)?;
-        let most = 2 * patience + PAUSE + LEAD + MARGIN;
-        run_in(place.topology.user(), stop, most, || async {
-            self.warm_up(target, patience).await?;
-            let probes = self.beside(target, background, probe(address, count));
-            match tokio::time::timeout(patience, probes).await {
+    fn echo(&self, scene: &Scene<'_>, count: u32, background: Option<Direction>) -> Result<Done> {
+        let address = scene.target.address.ip();
+        let _echo = Echo::start(scene.place.topology.web(), address)?;
+        let most = 2 * scene.patience + PAUSE + LEAD + MARGIN;
+        run_in(scene.place.topology.user(), scene.stop, most, || async {
+            self.warm_up(&scene.target, scene.patience).await?;
+            let probes = self.beside(&scene.target, background, probe(address, count));
+            match tokio::time::timeout(scene.patience, probes).await {
                 Ok(call) => call.map(Done::Spoken),
                 Err(_) => Ok(Done::Unfinished),
             }
@@ -227,26 +240,18 @@ impl Prepared {
 
     /// Does the transactions of a session, and counts bytes at the terminal's end of the link, which
     /// every contender's packets cross.
-    fn converse(
-        &self,
-        place: &TaskPlace<'_>,
-        target: &Target<'_>,
-        every: Duration,
-        each: bool,
-        patience: Duration,
-        stop: &Stop,
-    ) -> Result<Done> {
-        let counter = DeviceBytes::open(place.topology.terminal(), LINK_DEVICE)?;
+    fn converse(&self, scene: &Scene<'_>, every: Duration, each: bool) -> Result<Done> {
+        let counter = DeviceBytes::open(scene.place.topology.terminal(), LINK_DEVICE)?;
         let peer = Peer {
-            address: target.address,
-            host: target.name,
+            address: scene.target.address,
+            host: scene.target.name,
             each,
         };
-        let most = 2 * patience + PAUSE + MARGIN;
-        run_in(place.topology.user(), stop, most, || async {
-            self.warm_up(target, patience).await?;
+        let most = 2 * scene.patience + PAUSE + MARGIN;
+        run_in(scene.place.topology.user(), scene.stop, most, || async {
+            self.warm_up(&scene.target, scene.patience).await?;
             let all = session(&peer, &self.exchanges, every, &counter);
-            match tokio::time::timeout(patience, all).await {
+            match tokio::time::timeout(scene.patience, all).await {
                 Ok(done) => done.map(Done::Conversed),
                 Err(_) => Ok(Done::Unfinished),
             }
@@ -279,7 +284,11 @@ impl Prepared {
 }
 
 /// Times of `pages` that are loaded at one time, each by a browser of its own.
-async fn at_once(pages: &[ExpectedPage], hosts: &Hosts, client: &Client) -> Result<Vec<Duration>> {
+async fn load_at_once(
+    pages: &[ExpectedPage],
+    hosts: &Hosts,
+    client: &Client,
+) -> Result<Vec<Duration>> {
     let mut all = JoinSet::new();
     for page in pages {
         let (page, hosts, client) = (page.clone(), hosts.clone(), client.clone());

@@ -115,37 +115,11 @@ fn carry_out(
     let prepared = Prepared::new(experiment.tasks[run.task].task, run.seed.stream("content"));
     let live = Live::default();
     let named = &experiment.scenarios[run.scenario];
-    let outputs = kept.map(KeptFiles::outputs).unwrap_or_default();
-    let config = TopologyConfig {
-        link: EmulatorConfig {
-            outputs,
-            ..link(named, run.seed.stream("link"), live.clone())
-        },
-        prefix: kit.prefix.clone(),
-        hosts: corpus::HOSTS,
-    };
     // Until the topology is gone: its TCP is as the machine's parameter says.
     let _hystart = hystart::claim(contender.tcp(), stop)?;
-    let ground = Ground {
-        tcp: contender.tcp(),
-        initial_window: contender.initial_window(),
-        end_hosts: named.end_hosts,
-        behind: named.behind,
-    };
-    let topology = Topology::build_on(&config, ground)?;
-    kept.map_or(Ok(()), |place| place.trace(topology.directory()))?;
-    if let Some(rate) = named.udp_policer {
-        police(&topology, rate)?;
-    }
-    let (mut hosts, mut authority) = (Hosts::of_topology(corpus::HOSTS), Authority::new()?);
-    let [certificate, key] = authority.site(hosts.names().iter().map(String::as_str))?;
-    for (file, text) in [
-        (WEB_AUTHORITY, authority.pem()),
-        (WEB_CERTIFICATE, certificate),
-        (WEB_KEY, key),
-    ] {
-        fs::write(topology.directory().join(file), text)?;
-    }
+    let topology = build(kit, experiment, run, kept, live.clone())?;
+    let mut hosts = Hosts::of_topology(corpus::HOSTS);
+    let mut authority = certify(&topology, &hosts)?;
     let names = experiment.tasks[run.task].task.needs_names();
     let resolver = match names {
         true => Some(resolver(&topology, &mut hosts)?),
@@ -210,41 +184,7 @@ fn carry_out(
     kept.map_or(Ok(()), |place| place.take(topology.directory()))?;
     drop(web);
     let stats = topology.finish()?;
-    record.outcome = match done {
-        Ok(Done::Measured(seconds)) => Outcome::Measured {
-            seconds,
-            bytes: prepared.bytes(),
-        },
-        Ok(Done::Loaded(loads)) => {
-            let seconds = |ms: f64| ms / 1000.0;
-            let paints = loads.iter().filter_map(|load| load.paint_ms);
-            record.first_paint_s = paints.map(seconds).collect();
-            Outcome::Measured {
-                seconds: loads.iter().map(|load| seconds(load.load_ms)).collect(),
-                bytes: prepared.bytes(),
-            }
-        }
-        Ok(Done::Spoken(call)) => {
-            record.lost = Some(call.lost());
-            Outcome::Measured {
-                seconds: call.delays.iter().map(Duration::as_secs_f64).collect(),
-                bytes: call.bytes(),
-            }
-        }
-        Ok(Done::Conversed(exchanges)) => {
-            record.transactions = exchanges.iter().map(Transaction::from).collect();
-            Outcome::Measured {
-                seconds: exchanges.iter().map(|one| one.took.as_secs_f64()).collect(),
-                bytes: prepared.bytes(),
-            }
-        }
-        Ok(Done::Unfinished) => Outcome::Unfinished {
-            after_s: experiment.patience.as_secs_f64(),
-        },
-        Err(error) => Outcome::Failed {
-            reason: format!("{error:#}"),
-        },
-    };
+    record.outcome = outcome(done, &prepared, experiment.patience, record);
     judge(
         record,
         &prepared,
@@ -268,6 +208,90 @@ fn carry_out(
     }
     record.link = Some(link);
     Ok(())
+}
+
+/// Makes the nodes of a run, and the link between them.
+fn build(
+    kit: &Kit,
+    experiment: &Experiment,
+    run: &Run,
+    kept: Option<&KeptFiles>,
+    live: Live,
+) -> Result<Topology> {
+    let (contender, named) = (
+        &experiment.contenders[run.contender],
+        &experiment.scenarios[run.scenario],
+    );
+    let config = TopologyConfig {
+        link: EmulatorConfig {
+            outputs: kept.map(KeptFiles::outputs).unwrap_or_default(),
+            ..link(named, run.seed.stream("link"), live)
+        },
+        prefix: kit.prefix.clone(),
+        hosts: corpus::HOSTS,
+    };
+    let ground = Ground {
+        tcp: contender.tcp(),
+        initial_window: contender.initial_window(),
+        end_hosts: named.end_hosts,
+        behind: named.behind,
+    };
+    let topology = Topology::build_on(&config, ground)?;
+    kept.map_or(Ok(()), |place| place.trace(topology.directory()))?;
+    if let Some(rate) = named.udp_policer {
+        police(&topology, rate)?;
+    }
+    Ok(topology)
+}
+
+/// Makes the web's certificate, and puts it where contenders find it.
+fn certify(topology: &Topology, hosts: &Hosts) -> Result<Authority> {
+    let authority = Authority::new()?;
+    let [certificate, key] = authority.site(hosts.names().iter().map(String::as_str))?;
+    for (file, text) in [
+        (WEB_AUTHORITY, authority.pem()),
+        (WEB_CERTIFICATE, certificate),
+        (WEB_KEY, key),
+    ] {
+        fs::write(topology.directory().join(file), text)?;
+    }
+    Ok(authority)
+}
+
+/// Outcome of a task that was `done`, and what else it says, for the `record`.
+fn outcome(
+    done: Result<Done>,
+    prepared: &Prepared,
+    patience: Duration,
+    record: &mut Record,
+) -> Outcome {
+    let measured = |seconds, bytes| Outcome::Measured { seconds, bytes };
+    match done {
+        Ok(Done::Measured(seconds)) => measured(seconds, prepared.bytes()),
+        Ok(Done::Loaded(loads)) => {
+            let seconds = |ms: f64| ms / 1000.0;
+            let paints = loads.iter().filter_map(|load| load.paint_ms);
+            record.first_paint_s = paints.map(seconds).collect();
+            let loads = loads.iter().map(|load| seconds(load.load_ms));
+            measured(loads.collect(), prepared.bytes())
+        }
+        Ok(Done::Spoken(call)) => {
+            record.lost = Some(call.lost());
+            let delays = call.delays.iter().map(Duration::as_secs_f64);
+            measured(delays.collect(), call.bytes())
+        }
+        Ok(Done::Conversed(exchanges)) => {
+            record.transactions = exchanges.iter().map(Transaction::from).collect();
+            let times = exchanges.iter().map(|one| one.took.as_secs_f64());
+            measured(times.collect(), prepared.bytes())
+        }
+        Ok(Done::Unfinished) => Outcome::Unfinished {
+            after_s: patience.as_secs_f64(),
+        },
+        Err(error) => Outcome::Failed {
+            reason: format!("{error:#}"),
+        },
+    }
 }
 
 /// Has users ask for the names of `hosts`.

@@ -12,11 +12,15 @@
 //!
 //! A server that did not answer is tried after the others for ten minutes.
 
+mod prompts;
+
 use std::time::{Duration, Instant};
 
 use bentpipe_units::Seed;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
+
+use prompts::{PROMPTS, Prompts};
 
 /// Pauses from one unanswered attempt to the next, in seconds, before jitter of up to a quarter.
 const PAUSES: [u64; 8] = [3, 5, 12, 25, 45, 90, 180, 300];
@@ -37,9 +41,6 @@ const STALLED: Duration = Duration::from_secs(10);
 const SHUNNED: Duration = Duration::from_secs(600);
 /// A tunnel that lasted this long has been worth its attempts; earlier ends count as failures.
 const WORTH: Duration = Duration::from_secs(60);
-/// Attempts that may be brought forward at once, and the time after which another one may.
-const PROMPTS: u32 = 3;
-const PROMPT_EVERY: Duration = Duration::from_secs(75);
 /// Number of unanswered attempts that a change of the network leaves: the next pauses are short again, not shortest.
 const AFTER_CHANGE: u32 = 2;
 
@@ -82,35 +83,6 @@ pub(super) enum Failure {
     OtherKey,
     /// The next attempt goes by another wire.
     OtherWire,
-}
-
-/// Attempts that may be brought forward.
-#[derive(Debug, Clone, Copy)]
-struct Prompts {
-    left: u32,
-    since: Instant,
-}
-
-impl Prompts {
-    fn new(now: Instant) -> Self {
-        Self {
-            left: PROMPTS,
-            since: now,
-        }
-    }
-
-    fn take(&mut self, now: Instant, cost: u32) -> bool {
-        while self.left < PROMPTS && now >= self.since + PROMPT_EVERY {
-            self.left += 1;
-            self.since += PROMPT_EVERY;
-        }
-        if self.left == PROMPTS {
-            self.since = now;
-        }
-        let left = self.left.checked_sub(cost);
-        self.left = left.unwrap_or(self.left);
-        left.is_some()
-    }
 }
 
 /// Knowledge of one server.

@@ -115,7 +115,7 @@ impl Keeper {
                 .parts
                 .entry(fault.part.clone())
                 .or_insert_with(|| PartRepairs::new(now));
-            part.missing = Some(fault.state.clone());
+            part.missing = Some(fault.state.to_owned());
             part.grant(now);
             let earliest = part.last.map_or(now, |last| last + part.wait());
             let at = part.retry_at.unwrap_or(earliest);
@@ -206,7 +206,7 @@ mod tests {
     fn fault(part: &str) -> KernelFault {
         KernelFault {
             part: part.into(),
-            state: "is gone".into(),
+            state: "is gone",
             object: Object::Rule,
         }
     }

@@ -17,8 +17,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bentpipe_sys::link::Link;
 use bentpipe_sys::watch::{Change, Object, Watch};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -37,33 +38,67 @@ const SHARE: u32 = 8;
 /// At least so long from one comparison to the next.
 const GAP: Duration = Duration::from_millis(10);
 
-/// A part of the kernel's state that is ours, and is not as it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KernelFault {
-    /// The part, as the log and `status` name it.
-    pub(crate) part: String,
-    /// Difference of the part: "is gone", "was changed".
-    pub(crate) state: String,
+/// A part of the kernel's state that is ours and can be put back by itself.
+pub(crate) trait KernelPart {
+    /// Name of the part, as the log and `status` tell it.
+    fn name(&self) -> String;
+
     /// Object that a notice about it names.
-    pub(crate) object: Object,
+    fn object(&self) -> Object;
 }
+
+/// Parts that are not as they should be, and the difference of each: "is gone", "was changed".
+pub(crate) type Faults<P> = Vec<(P, &'static str)>;
 
 /// Parts of the kernel's state that are ours.
 pub(crate) trait Subject: Send + 'static {
+    /// One of its parts.
+    type Part: KernelPart;
+
     /// Faults: parts that are not as they should be.
     ///
     /// # Errors
     /// The kernel does not say what it has.
-    fn compare(&mut self) -> io::Result<Vec<KernelFault>>;
+    fn compare(&mut self) -> io::Result<Faults<Self::Part>>;
 
-    /// Puts one part back.
+    /// Puts one part back that the last comparison found at fault.
     ///
     /// # Errors
     /// It could not; the text says why, and the mend.
-    fn repair(&mut self, fault: &KernelFault) -> io::Result<()>;
+    fn repair(&mut self, part: &Self::Part) -> io::Result<()>;
 
     /// Hears of changes, also of what is not ours.
     fn notice(&mut self, _changes: &[Change]) {}
+}
+
+/// Difference between `link`, which is up where it is whole, and one of this `mtu`.
+pub(crate) fn device_fault(link: &Link, mtu: usize) -> Option<&'static str> {
+    match (link.up, usize::try_from(link.mtu) == Ok(mtu)) {
+        (false, _) => Some("is down"),
+        (true, false) => Some("has another MTU"),
+        (true, true) => None,
+    }
+}
+
+/// A part of the kernel's state that is ours, and is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KernelFault {
+    /// Name of the part.
+    part: String,
+    /// Difference of the part.
+    state: &'static str,
+    /// Object that a notice about it names.
+    object: Object,
+}
+
+impl KernelFault {
+    fn of<P: KernelPart>((part, state): &(P, &'static str)) -> Self {
+        Self {
+            part: part.name(),
+            state,
+            object: part.object(),
+        }
+    }
 }
 
 /// The thread that keeps a [`Subject`]; dropping it ends the thread, before what it keeps is removed.
@@ -119,6 +154,15 @@ impl Guardian {
         })
     }
 
+    /// [`Self::start`] for a daemon that can do without; the log is told why it has to.
+    pub(crate) fn start_or_tell(subject: impl Subject) -> Option<Self> {
+        Self::start(subject)
+            .inspect_err(|error| {
+                tracing::error!("what others change in the kernel is not noticed: {error}");
+            })
+            .ok()
+    }
+
     /// Parts that `status` is told of.
     pub(crate) fn repairs(&self) -> Repairs {
         Repairs(self.shared.clone())
@@ -141,25 +185,11 @@ fn keep(shared: &GuardianShared, watch: &Watch, mut subject: impl Subject) {
     let mut sight = Sight::default();
     while !shared.stop.load(Ordering::Relaxed) {
         let (began, worked) = (process::now(), process::thread_time());
-        let seen = sight.check(subject.compare());
+        let found = sight.check(subject.compare());
         // Whatever caused them was noticed before it could be seen. What was noticed may also have come after the look.
         let noticed = merge(&mut changes, watch.take(), &mut subject);
         // Of what cannot be seen nothing is known: neither that it is whole nor that it is not.
-        let faults = seen.as_deref().unwrap_or_default();
-        let due = match &seen {
-            Some(faults) => shared.keeper().judge(began, faults),
-            None => Vec::new(),
-        };
-        for index in &due {
-            let fault = &faults[*index];
-            let outcome = subject.repair(fault).map_err(|error| error.to_string());
-            let by = culprit(&changes, &fault.object);
-            let line = shared.keeper().mended(process::now(), fault, by, &outcome);
-            if let Some((level, line)) = line {
-                log(level, &line);
-            }
-        }
-        if !due.is_empty() {
+        if found.is_some_and(|found| put_back(shared, &mut subject, &found, began, &changes)) {
             changes.clear();
             continue;
         }
@@ -188,13 +218,36 @@ fn keep(shared: &GuardianShared, watch: &Watch, mut subject: impl Subject) {
     }
 }
 
+/// Puts back what is due of what was `found` in a look that `began` then; true if anything was.
+fn put_back<S: Subject>(
+    shared: &GuardianShared,
+    subject: &mut S,
+    found: &Faults<S::Part>,
+    began: Instant,
+    changes: &[Change],
+) -> bool {
+    let faults: Vec<_> = found.iter().map(KernelFault::of).collect();
+    let due = shared.keeper().judge(began, &faults);
+    for index in &due {
+        let fault = &faults[*index];
+        let outcome = subject.repair(&found[*index].0);
+        let outcome = outcome.map_err(|error| error.to_string());
+        let by = culprit(changes, &fault.object);
+        let line = shared.keeper().mended(process::now(), fault, by, &outcome);
+        if let Some((level, line)) = line {
+            log(level, &line);
+        }
+    }
+    !due.is_empty()
+}
+
 /// Reason why the last comparison failed, so that the log is told of each reason once.
 #[derive(Default)]
 struct Sight(Option<String>);
 
 impl Sight {
     /// Faults of a comparison that the kernel has answered.
-    fn check(&mut self, compared: io::Result<Vec<KernelFault>>) -> Option<Vec<KernelFault>> {
+    fn check<P>(&mut self, compared: io::Result<Faults<P>>) -> Option<Faults<P>> {
         let reason = compared.as_ref().err().map(ToString::to_string);
         if let Some(reason) = &reason
             && self.0.as_ref() != Some(reason)
@@ -263,21 +316,32 @@ mod tests {
         told: Sender<()>,
     }
 
+    /// The rule as a part.
+    struct Rule;
+
+    impl KernelPart for Rule {
+        fn name(&self) -> String {
+            "rule".into()
+        }
+
+        fn object(&self) -> Object {
+            Object::Rule
+        }
+    }
+
     impl Subject for Late {
-        fn compare(&mut self) -> io::Result<Vec<KernelFault>> {
+        type Part = Rule;
+
+        fn compare(&mut self) -> io::Result<Faults<Rule>> {
             let rules = run("ip", &["rule", "show", "priority", PRIORITY]).expect("rules");
             if !rules.is_empty() && !std::mem::replace(&mut self.stolen, true) {
                 run("ip", &["rule", "del", "priority", PRIORITY]).expect("a theft");
             }
-            let gone = KernelFault {
-                part: "rule".into(),
-                state: "is gone".into(),
-                object: Object::Rule,
-            };
-            Ok(rules.is_empty().then_some(gone).into_iter().collect())
+            let gone = rules.is_empty().then_some((Rule, "is gone"));
+            Ok(gone.into_iter().collect())
         }
 
-        fn repair(&mut self, _: &KernelFault) -> io::Result<()> {
+        fn repair(&mut self, _: &Rule) -> io::Result<()> {
             run(
                 "ip",
                 &["rule", "add", "priority", PRIORITY, "lookup", "main"],

@@ -26,6 +26,8 @@ struct Shown {
     report: StatusReport,
     /// Clients that are connected.
     clients_total: usize,
+    /// True if the server of a client's silent tunnel is heard all the same.
+    server_heard: bool,
     healthy: bool,
     /// Words of `bentpipe status --check`.
     health: String,
@@ -61,6 +63,8 @@ impl Shown {
         };
         let mut shown = report.clone();
         let mut clients_total = 0;
+        let server_heard =
+            matches!(&report.side, Side::Client(session) if session.tunnel.is_heard_in_silence());
         if let Side::Server { clients, .. } = &mut shown.side {
             clients_total = clients.len();
             clients
@@ -70,6 +74,7 @@ impl Shown {
         Self {
             report: shown,
             clients_total,
+            server_heard,
             healthy,
             health,
         }

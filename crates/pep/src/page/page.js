@@ -91,7 +91,7 @@ function showState(className, text, where) {
   document.title = `${text} – bentpipe`;
 }
 
-function showClient(report) {
+function showClient(report, serverHeard) {
   const { tunnel } = report;
   const [word, className] = STATES[tunnel.state] ?? [tunnel.state, 'warn'];
   // IPv4 is mapped into IPv6 on the client's one socket.
@@ -103,7 +103,7 @@ function showClient(report) {
   const next = tunnel.next_attempt_s === undefined ? '' : ` The next attempt is in ${span(tunnel.next_attempt_s)}.`;
   const cause = tunnel.last_error ? `: ${tunnel.last_error}` : '';
   const faults = {
-    silent: tunnel.last_heard_s < 5 && tunnel.last_heard_s + 2 <= tunnel.since_s
+    silent: serverHeard
       ? `The server is heard, but has answered nothing since ${ago(tunnel.since_s)}; connections wait${cause}.`
       : `Nothing is heard from the server since ${ago(tunnel.last_heard_s ?? tunnel.since_s)}; connections wait${cause}.`,
     connecting: `The server is not reached since ${ago(tunnel.since_s)}${cause}.${next}`,
@@ -326,7 +326,7 @@ function show({ shown, samples: fresh }) {
   const { report } = shown;
   addSamples(fresh);
   if (report.role === 'server') showServer(report, shown.clients_total);
-  else showClient(report);
+  else showClient(report, shown.server_heard);
   drawCharts();
   showEvents(report.events ?? []);
   byId('footer').textContent = `bentpipe ${report.role} ${report.version}, process ${report.pid}, ${report.config_file}, up for ${span(report.uptime_s)}.`;

@@ -5,19 +5,18 @@ use std::io;
 
 use bentpipe_segments::Side;
 use bentpipe_sys::link;
-use bentpipe_sys::nft::Table;
-use bentpipe_sys::nftables::{Fingerprint, fingerprint};
 use bentpipe_sys::policy_rule::{Family, PolicyRule, TableRoute};
 use bentpipe_sys::watch::Object;
+use bentpipe_sys::written_table::WrittenTable;
 
 use super::devices::{self, MTU, forwarding};
 use super::rules::{SIDES, route};
 use crate::firewall::PEP_TABLE;
-use crate::kernel::{KernelFault, Subject};
+use crate::kernel::{Faults, KernelPart, Subject, device_fault};
 
 /// A part that can be put back by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PepPart {
+pub(super) enum PepPart {
     Device(Side),
     Setting(Side),
     Route(Side),
@@ -25,11 +24,10 @@ enum PepPart {
     Table,
 }
 
-impl PepPart {
-    /// Name of the part, as the log and `status` tell it.
-    fn name(self) -> String {
+impl KernelPart for PepPart {
+    fn name(&self) -> String {
         let of = |what: &str, side| format!("{what} {}", devices::name(side));
-        match self {
+        match *self {
             Self::Device(side) => of("device", side),
             Self::Setting(side) => of("forwarding of", side),
             Self::Route(side) => of("route into", side),
@@ -38,17 +36,13 @@ impl PepPart {
         }
     }
 
-    fn fault(self, state: &str) -> KernelFault {
-        KernelFault {
-            part: self.name(),
-            state: state.into(),
-            object: match self {
-                Self::Device(side) => Object::Link(devices::name(side).into()),
-                Self::Setting(_) => Object::Setting,
-                Self::Route(side) => Object::Route(route(side).table),
-                Self::Rule(_) => Object::Rule,
-                Self::Table => Object::Table(PEP_TABLE.into()),
-            },
+    fn object(&self) -> Object {
+        match *self {
+            Self::Device(side) => Object::Link(devices::name(side).into()),
+            Self::Setting(_) => Object::Setting,
+            Self::Route(side) => Object::Route(route(side).table),
+            Self::Rule(_) => Object::Rule,
+            Self::Table => Object::Table(PEP_TABLE.into()),
         }
     }
 }
@@ -57,10 +51,7 @@ impl PepPart {
 pub(super) struct KeptRules {
     /// Content of the table, as between its braces.
     body: String,
-    /// Content of the table when it was last written.
-    written: Option<Fingerprint>,
-    /// Parts that the last comparison found wanting.
-    wanting: Vec<PepPart>,
+    table: WrittenTable,
 }
 
 impl KeptRules {
@@ -71,56 +62,25 @@ impl KeptRules {
     pub(super) fn install(body: String) -> io::Result<Self> {
         let mut kept = Self {
             body,
-            written: None,
-            wanting: Vec::new(),
+            table: WrittenTable::new(PEP_TABLE),
         };
         for side in SIDES {
             route(side).install()?;
             route(side).attach()?;
         }
         // Last, so that nothing is marked that has no way.
-        kept.write()?;
+        kept.table.write(&kept.body)?;
         Ok(kept)
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        Table::new(PEP_TABLE).replace(&self.body)?;
-        self.written = fingerprint(PEP_TABLE)?;
-        Ok(())
-    }
-
-    fn look(&self) -> io::Result<Vec<(PepPart, &'static str)>> {
-        let mut found = Vec::new();
-        for side in SIDES {
-            look_at_device(side, &mut found)?;
-            let mut rules = Vec::new();
-            for family in Family::usable() {
-                rules.extend(PolicyRule::list(family)?);
-            }
-            if route(side).rules().iter().any(|rule| !rules.contains(rule)) {
-                found.push((PepPart::Rule(side), "is gone"));
-            }
-        }
-        match fingerprint(PEP_TABLE)? {
-            None => found.push((PepPart::Table, "is gone")),
-            now if now != self.written => found.push((PepPart::Table, "was changed")),
-            Some(_) => {}
-        }
-        Ok(found)
     }
 }
 
 /// Looks at the device of `side`, and at the route into it. A PEP whose device is gone ends, and says so itself.
-fn look_at_device(side: Side, found: &mut Vec<(PepPart, &'static str)>) -> io::Result<()> {
+fn look_at_device(side: Side, found: &mut Faults<PepPart>) -> io::Result<()> {
     let name = devices::name(side);
     let Some(link) = link::links()?.into_iter().find(|link| link.name == name) else {
         return Ok(());
     };
-    let state = match (link.up, link.mtu as usize == MTU) {
-        (false, _) => Some("is down"),
-        (true, false) => Some("has another MTU"),
-        (true, true) => None,
-    };
+    let state = device_fault(&link, MTU);
     found.extend(state.map(|state| (PepPart::Device(side), state)));
     if forwarding(side).iter().any(is_off) {
         found.push((PepPart::Setting(side), "was turned off"));
@@ -143,30 +103,39 @@ fn is_off(file: &String) -> bool {
 }
 
 impl Subject for KeptRules {
-    fn compare(&mut self) -> io::Result<Vec<KernelFault>> {
-        let found = self.look()?;
-        self.wanting = found.iter().map(|(part, _)| *part).collect();
-        let faults = found.iter().map(|(part, state)| part.fault(state));
-        Ok(faults.collect())
+    type Part = PepPart;
+
+    fn compare(&mut self) -> io::Result<Faults<PepPart>> {
+        let mut found = Vec::new();
+        for side in SIDES {
+            look_at_device(side, &mut found)?;
+            let mut rules = Vec::new();
+            for family in Family::usable() {
+                rules.extend(PolicyRule::list(family)?);
+            }
+            if route(side).rules().iter().any(|rule| !rules.contains(rule)) {
+                found.push((PepPart::Rule(side), "is gone"));
+            }
+        }
+        found.extend(self.table.fault()?.map(|state| (PepPart::Table, state)));
+        Ok(found)
     }
 
-    fn repair(&mut self, fault: &KernelFault) -> io::Result<()> {
-        let mut wanting = self.wanting.iter();
-        match wanting.find(|part| part.name() == fault.part).copied() {
-            Some(PepPart::Device(side)) => {
+    fn repair(&mut self, part: &PepPart) -> io::Result<()> {
+        match *part {
+            PepPart::Device(side) => {
                 let mtu = u32::try_from(MTU).unwrap_or(u32::MAX);
                 link::set_up(devices::name(side), mtu)?;
                 // The route went with it.
                 route(side).attach()
             }
-            Some(PepPart::Setting(side)) => {
+            PepPart::Setting(side) => {
                 let mut files = forwarding(side).into_iter().filter(is_off);
                 files.try_for_each(|file| fs::write(file, "1"))
             }
-            Some(PepPart::Route(side)) => route(side).attach(),
-            Some(PepPart::Rule(side)) => route(side).rules().iter().try_for_each(PolicyRule::add),
-            Some(PepPart::Table) => self.write(),
-            None => Ok(()),
+            PepPart::Route(side) => route(side).attach(),
+            PepPart::Rule(side) => route(side).rules().iter().try_for_each(PolicyRule::add),
+            PepPart::Table => self.table.write(&self.body),
         }
     }
 }

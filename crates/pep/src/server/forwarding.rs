@@ -17,8 +17,8 @@ use std::net::IpAddr;
 
 use bentpipe_sys::device::NAME;
 use bentpipe_sys::nft::{self, Table};
-use bentpipe_sys::nftables::{Fingerprint, fingerprint};
 use bentpipe_sys::policy_rule::{Action, Family, PolicyRule};
+use bentpipe_sys::written_table::WrittenTable;
 use ipnet::IpNet;
 
 use crate::firewall::{SERVER_TABLE, Settings, TRIAL_TABLE, close_passages, interfaces};
@@ -49,13 +49,11 @@ pub struct Forwarding {
 /// The table in force, with what belongs to it; dropping it removes all.
 #[derive(Debug)]
 pub struct ServerTable {
-    table: Table,
+    table: WrittenTable,
     ports: Vec<u16>,
     settings: Settings,
     forwarding: Option<Forwarding>,
     router: Router,
-    /// Content of the table when it was last written.
-    written: Option<Fingerprint>,
 }
 
 /// Families in which this machine forwards for others than us.
@@ -93,16 +91,15 @@ impl ServerTable {
     /// # Errors
     /// `nft` or the privilege is missing; nothing has changed then.
     pub fn prepare(ports: &[u16]) -> io::Result<Self> {
-        let table = Table::new(SERVER_TABLE);
+        let table = WrittenTable::new(SERVER_TABLE);
         // A killed server's settings are still in force, and its table says so.
-        let settings = Settings::left_behind(&table)?;
+        let settings = Settings::left_behind(table.table())?;
         Ok(Self {
             router: Router::now(&settings),
             table,
             ports: ports.to_vec(),
             settings,
             forwarding: None,
-            written: None,
         })
     }
 
@@ -150,19 +147,15 @@ impl ServerTable {
 
     fn write(&mut self) -> io::Result<()> {
         let body = rules::body(&self.ports, self.forwarding.as_ref(), self.router);
-        self.table
-            .replace(&format!("{}{body}", self.settings.sets()))?;
-        self.written = fingerprint(SERVER_TABLE)?;
-        Ok(())
+        self.table.write(&format!("{}{body}", self.settings.sets()))
     }
 
-    /// Tells if the table is as it was written; `None` if it is gone.
+    /// Difference between the table and what was written, as the log tells it; `None` without one.
     ///
     /// # Errors
     /// The privilege is missing.
-    pub fn is_whole(&self) -> io::Result<Option<bool>> {
-        let now = fingerprint(SERVER_TABLE)?;
-        Ok(now.map(|now| Some(now) == self.written))
+    pub fn fault(&self) -> io::Result<Option<&'static str>> {
+        self.table.fault()
     }
 
     /// True if a rule of policy routing of ours is missing.
@@ -209,7 +202,7 @@ impl Drop for ServerTable {
         // What stays is found and mended by the next start. What others have opened meanwhile stays open.
         self.settings.restore(false);
         let _ = close_passages();
-        let _ = self.table.remove();
+        let _ = self.table.table().remove();
         for rule in second_line() {
             let _ = rule.delete();
         }

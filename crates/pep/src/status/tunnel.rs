@@ -79,7 +79,7 @@ pub(crate) fn is_heard_in_silence(last_heard_s: Option<u64>, long: u64) -> bool 
 impl Tunnel {
     /// True if the other end of a silent tunnel is heard all the same: the path is blocked in one direction.
     #[must_use]
-    pub(super) fn is_heard_in_silence(&self) -> bool {
+    pub(crate) fn is_heard_in_silence(&self) -> bool {
         self.state == TunnelState::Silent && is_heard_in_silence(self.last_heard_s, self.since_s)
     }
 

@@ -18,37 +18,30 @@ mod key;
 mod key_exchange;
 mod les;
 mod outer;
+mod verifier;
 
 use std::cell::Cell;
+use std::error;
 use std::sync::Arc;
-use std::{error, fmt, slice};
 
 use aws_lc_rs::{hkdf, hmac};
 use bentpipe_proto::tunnel::ALPN;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{ClientConfig, HandshakeTokenKey, HmacKey, ServerConfig};
 use quinn_proto::{Connection, ConnectionError, TransportErrorCode};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, ResolvesClientCert, Resumption};
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs as provider,
-    verify_tls13_signature_with_raw_key,
-};
-use rustls::pki_types::{
-    CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
-};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs as provider};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
-use rustls::{
-    AlertDescription, CertificateError, DigitallySignedStruct, DistinguishedName, Error,
-    OtherError, PeerIncompatible, SignatureScheme,
-};
+use rustls::{AlertDescription, Error, OtherError};
 
 pub use key::{PrivateKey, PublicKey};
 pub use les::{les_client_crypto, les_server_crypto};
 pub use outer::unverified_client;
+use verifier::Verifier;
 
 /// Bytes before the 32 bytes of an Ed25519 key in its SubjectPublicKeyInfo (RFC 8410, section 4). DER leaves
 /// no other way to write it, so comparing bytes is parsing.
@@ -237,136 +230,6 @@ pub(super) fn take_refused() -> Option<PublicKey> {
     REFUSED.take()
 }
 
-/// The one certificate verifier, of clients and servers alike: accepts the raw keys for which the function says yes.
-struct Verifier {
-    accepts: Accepts,
-    /// A key that is not accepted is kept for the engine.
-    notes: bool,
-}
-
-impl Verifier {
-    /// Verifier of the engine's connections.
-    fn noting(accepts: Accepts) -> Self {
-        Self {
-            accepts,
-            notes: true,
-        }
-    }
-
-    /// Verifier of other connections.
-    fn quiet(accepts: Accepts) -> Self {
-        Self {
-            accepts,
-            notes: false,
-        }
-    }
-
-    fn verify(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-    ) -> Result<(), Error> {
-        let key = from_spki(end_entity).filter(|_| intermediates.is_empty());
-        let key = key.ok_or(CertificateError::BadEncoding)?;
-        if !(self.accepts)(&key) {
-            tracing::debug!(%key, "the peer's key is not among those accepted");
-            if self.notes {
-                REFUSED.set(Some(key));
-            }
-            return Err(CertificateError::ApplicationVerificationFailure.into());
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Verifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Verifier")
-    }
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        self.verify(end_entity, intermediates)?;
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls12NotOffered.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_signature(message, key, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
-}
-
-impl ClientCertVerifier for Verifier {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        self.verify(end_entity, intermediates)?;
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls12NotOffered.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_signature(message, key, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
-}
-
 /// The key in a raw-public-key "certificate"; `None` for anything else, an X.509 certificate included.
 fn from_spki(spki: &[u8]) -> Option<PublicKey> {
     let key = spki.strip_prefix(&SPKI_PREFIX)?;
@@ -380,26 +243,6 @@ fn certified(key: &PrivateKey) -> Result<Arc<CertifiedKey>, Error> {
     let signer = provider::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_ref()))?;
     let spki = [&SPKI_PREFIX[..], &key.public().0].concat();
     Ok(Arc::new(CertifiedKey::new(vec![spki.into()], signer)))
-}
-
-/// Checks that the holder of `key` signed this handshake.
-fn verify_signature(
-    message: &[u8],
-    key: &CertificateDer<'_>,
-    signature: &DigitallySignedStruct,
-) -> Result<HandshakeSignatureValid, Error> {
-    let all = provider::default_provider().signature_verification_algorithms;
-    let ed25519 = all
-        .mapping
-        .iter()
-        .find(|(scheme, _)| *scheme == SignatureScheme::ED25519);
-    let ed25519 = ed25519.expect("aws-lc-rs knows Ed25519");
-    let only = WebPkiSupportedAlgorithms {
-        all: ed25519.1,
-        mapping: slice::from_ref(ed25519),
-    };
-    let key = SubjectPublicKeyInfoDer::from(key.as_ref());
-    verify_tls13_signature_with_raw_key(message, &key, signature, &only)
 }
 
 #[cfg(test)]

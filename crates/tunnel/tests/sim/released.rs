@@ -31,7 +31,7 @@ use crate::identity::peers::{self, Gullible, Shown, Tickets};
 use crate::identity::wire::{key, start};
 
 /// What 0.1.0 wrote.
-const WRITTEN: &str = include_str!("../../../proto/tests/protocol/released/0.1.0.txt");
+const WRITTEN: &str = include_str!("../../../proto/src/tests/released/0.1.0.txt");
 
 /// No conversation takes longer.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,17 +1,19 @@
-//! The queue that cruising aims at, and the rate and the pacing that lead there.
+//! The queue that cruising aims at, the rate and the pacing that lead there, and the dips in between.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::ablation::Part;
 
 use super::super::super::scaled;
 use super::super::belief::Bottleneck;
 use super::super::losses::Losses;
-use super::super::path::Round;
+use super::super::path::{Path, Round};
 use super::super::pulse::{SLOWEST, proportion};
 use super::crowd::overflows;
-use super::{AS_SENT, Cruise, LOSS_MARGIN, sent};
+use super::{AS_SENT, Cruise, LOSS_MARGIN, Stage, sent};
 
+/// The least queue that is taken for one at which packets are marked.
+const ROOM_LEAST: Duration = Duration::from_millis(2);
 /// Target of the queue at [`REFERENCE`]; it falls with the square root of the rate.
 const TARGET: f64 = 0.008;
 /// 20 Mbit/s in bytes per second.
@@ -126,4 +128,52 @@ impl Cruise {
             1000 + part(target - queue).min(FOLLOW)
         }
     }
+
+    /// Begins a dip after a round behind `queue` in which `rate` was delivered, if it is time for one.
+    pub(super) fn dip_if_due(
+        &mut self,
+        now: Instant,
+        queue: Duration,
+        rate: u64,
+        losses: &mut Losses,
+        mtu: u64,
+    ) {
+        if !losses.is_known() {
+            self.dips.hasten();
+        }
+        let lossy = losses.was_excessive(LOSS_MARGIN) && self.bottleneck() != Bottleneck::Policed;
+        let suspicious = lossy && queue <= self.high(mtu);
+        let due = self.dips.is_due(suspicious) && !losses.is_waiting();
+        if !Part::Dips.or(due, false) {
+            return;
+        }
+        let deep = Part::DeepDips.or(suspicious || losses.wants_depth(), false);
+        let (shared, spread) = (self.is_shared(), self.pulses.spread());
+        let depth = self.dips.begin(queue, self.base, deep, shared, spread);
+        self.stage = Stage::Dip { gain: 1000 - depth };
+        self.company.on_dip(queue);
+        losses.start_quiet(now, share(depth), rate);
+    }
+
+    /// What is lost behind a short queue, and not without one, is dropped by whoever manages that queue (CoDel): from now on it
+    /// is to be shorter. With long round trips one round in which it drains ends that by itself.
+    pub(super) fn shorten(&mut self, queue: Duration, path: &Path, losses: &mut Losses, mtu: u64) {
+        let ours = (self.target(mtu) / 2..=self.high(mtu)).contains(&queue);
+        let alone = self.bottleneck() == Bottleneck::Alone;
+        let managed = ours && alone && !path.is_far() && losses.come_with_queue();
+        if Part::ManagedQueue.or(managed, false) {
+            self.make_room(queue);
+            losses.forget_recent();
+        }
+    }
+
+    pub(super) fn make_room(&mut self, queue: Duration) {
+        let queue = queue.max(ROOM_LEAST);
+        self.room = Some(self.room.map_or(queue, |room| room.min(queue)));
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "at most a few thousand")]
+fn share(permille: u64) -> f64 {
+    permille as f64 / 1000.0
 }

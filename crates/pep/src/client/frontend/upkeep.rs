@@ -9,17 +9,40 @@ use bentpipe_sys::watch::Object;
 
 use crate::client::intercept::{Installed, Lack, SeenInKernel, lacking};
 use crate::client::kept_device::{KeptDevice, lock};
-use crate::kernel::{KernelFault, Subject};
+use crate::kernel::{Faults, KernelPart, Subject};
 
-/// Name of an intercepted interface as a part, before the interface's own.
-const LAN_PART: &str = "intercepted interface ";
+/// A part that an interception has in the kernel.
+pub(super) enum InterceptedPart {
+    /// The device for all but TCP.
+    Device,
+    /// An intercepted interface that is not there any more, which nobody but the operator brings back.
+    Interface(String),
+    /// Something of table, rules, routes and settings.
+    Lack(Lack),
+}
+
+impl KernelPart for InterceptedPart {
+    fn name(&self) -> String {
+        match self {
+            Self::Device => format!("device {}", device::NAME),
+            Self::Interface(name) => format!("intercepted interface {name}"),
+            Self::Lack(lack) => lack.to_string(),
+        }
+    }
+
+    fn object(&self) -> Object {
+        match self {
+            Self::Device => Object::Link(device::NAME.to_owned()),
+            Self::Interface(name) => Object::Link(name.clone()),
+            Self::Lack(lack) => lack.object(),
+        }
+    }
+}
 
 /// Needs of a running interception in the kernel.
 pub(super) struct Upkeep {
     rules: Arc<Mutex<Option<Installed>>>,
     device: Option<Arc<KeptDevice>>,
-    /// Findings of the last comparison, beside the device.
-    lacks: Vec<Lack>,
 }
 
 impl Upkeep {
@@ -27,37 +50,21 @@ impl Upkeep {
         rules: Arc<Mutex<Option<Installed>>>,
         device: Option<Arc<KeptDevice>>,
     ) -> Self {
-        Self {
-            rules,
-            device,
-            lacks: Vec::new(),
-        }
-    }
-}
-
-/// An intercepted interface that is not there any more, which nobody but the operator brings back.
-fn lan_fault(name: &str) -> KernelFault {
-    KernelFault {
-        part: format!("{LAN_PART}{name}"),
-        state: "is gone".to_owned(),
-        object: Object::Link(name.to_owned()),
+        Self { rules, device }
     }
 }
 
 impl Subject for Upkeep {
-    fn compare(&mut self) -> io::Result<Vec<KernelFault>> {
+    type Part = InterceptedPart;
+
+    fn compare(&mut self) -> io::Result<Faults<InterceptedPart>> {
         let mut faults = Vec::new();
         if let Some(device) = &self.device
             && let Some(state) = device.fault()?
         {
-            faults.push(KernelFault {
-                part: format!("device {}", device::NAME),
-                state: state.to_owned(),
-                object: Object::Link(device::NAME.to_owned()),
-            });
+            faults.push((InterceptedPart::Device, state));
         }
         let gone = !faults.is_empty();
-        self.lacks.clear();
         let Some(wanted) = lock(&self.rules).as_ref().map(Installed::wanted) else {
             return Ok(faults);
         };
@@ -82,42 +89,30 @@ impl Subject for Upkeep {
         let missing = lock(&self.rules)
             .as_ref()
             .map(|rules| rules.missing().to_vec());
-        faults.extend(
-            missing
-                .unwrap_or_default()
-                .iter()
-                .map(|name| lan_fault(name)),
-        );
+        let missing = missing.unwrap_or_default().into_iter();
+        faults.extend(missing.map(|name| (InterceptedPart::Interface(name), "is gone")));
         // Routes into a device that is not there come with it.
         lacks.retain(|lack| {
             !(gone && matches!(lack, Lack::Route(route) if route.is_by(device::NAME)))
         });
-        faults.extend(lacks.iter().map(|lack| KernelFault {
-            part: lack.to_string(),
-            state: lack.state().to_owned(),
-            object: lack.object(),
+        faults.extend(lacks.into_iter().map(|lack| {
+            let state = lack.state();
+            (InterceptedPart::Lack(lack), state)
         }));
-        self.lacks = lacks;
         Ok(faults)
     }
 
-    fn repair(&mut self, fault: &KernelFault) -> io::Result<()> {
-        if fault.part.starts_with(LAN_PART) {
-            return Err(io::Error::other(
+    fn repair(&mut self, part: &InterceptedPart) -> io::Result<()> {
+        match (part, &self.device) {
+            (InterceptedPart::Interface(_), _) => Err(io::Error::other(
                 "it was removed or renamed, and what its hosts send goes nowhere; give it its name again, or change \
                  `interfaces` of [intercept]",
-            ));
-        }
-        let found = self
-            .lacks
-            .iter()
-            .find(|lack| lack.to_string() == fault.part);
-        match (found, &self.device) {
-            (Some(lack), _) => {
+            )),
+            (InterceptedPart::Lack(lack), _) => {
                 let mut rules = lock(&self.rules);
                 rules.as_mut().map_or(Ok(()), |rules| rules.mend(lack))
             }
-            (None, Some(device)) => {
+            (InterceptedPart::Device, Some(device)) => {
                 device.mend()?;
                 // The routes into it went with it; before addresses are assigned there are none.
                 let mut rules = lock(&self.rules);
@@ -126,7 +121,7 @@ impl Subject for Upkeep {
                     None => Ok(()),
                 }
             }
-            (None, None) => Ok(()),
+            (InterceptedPart::Device, None) => Ok(()),
         }
     }
 }

@@ -8,42 +8,34 @@
 //! A flow that cannot be sealed goes through the tunnel, unless bytes of it may have reached its destination: then its
 //! application is reset.
 
+mod flow;
+mod opening;
 mod outer;
 mod trust;
 mod ways;
 
 use std::cell::{Cell, RefCell};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::tunnel::{Destination, EpochRandom, FlowId, Host, Open, Reply, ReplyCode};
+use bentpipe_proto::tunnel::EpochRandom;
 use bentpipe_sealed::Exporter;
-use bentpipe_sealed::sle::{Conn, EXPORTER, Keys, Offers};
-use bytes::Bytes;
+use bentpipe_sealed::sle::{EXPORTER, Offers};
 use ipnet::IpNet;
-use tokio::net::TcpStream;
-use tokio::sync::{oneshot, watch};
-use tokio::task::spawn_local;
-use tokio::time::timeout;
+use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use super::connections::Attempt;
 use super::tunnels::Tunnels;
 use crate::config::ClientSle;
 use crate::process;
-use crate::relay::{Outcome, SealedFlow};
 use crate::sle_traffic::{SleMemory, SleTraffic};
 use crate::status;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
-pub(super) use outer::OuterSocket;
-use outer::{NotThere, OuterTarget};
-use ways::{OuterWay, Pause, TriedWays, WayKind};
-
-/// Time after which a flow without an answer speaks against its way, if no other was answered meanwhile: more than a server
-/// takes for a name and a destination that are dead.
-const SLOW: Duration = Duration::from_secs(15);
+pub(crate) use flow::SleFlow;
+use ways::{TriedWays, WayKind};
 
 /// Time from one epoch to the next.
 const EPOCH: Duration = Duration::from_secs(3600);
@@ -241,195 +233,6 @@ impl Sealing {
         });
     }
 
-    /// True if a flow to `destination` is to be sealed, as far as its destination says.
-    pub(super) fn takes(&self, destination: &Destination) -> bool {
-        self.config.takes(destination)
-    }
-
-    /// Connects for one flow to `destination`; `None` if that is to go through the tunnel.
-    pub(super) async fn connect(&self, destination: &Destination) -> Option<OuterSocket> {
-        let Some(target) = self.target(destination) else {
-            self.traffic.fell_back();
-            return None;
-        };
-        let (now, way) = (process::now(), target.way);
-        if !self.ways.borrow_mut().permits(now, way) {
-            self.traffic.fell_back();
-            return None;
-        }
-        let asking = way.kind == WayKind::Transparent && !self.ways.borrow().is_proven(now, way);
-        let connected = async {
-            let outer = OuterSocket::connect(target, self.mark).await?;
-            match asking {
-                true => outer.ask(self.keys(target.tunnel, true)).await,
-                false => Ok(outer),
-            }
-        };
-        match connected.await {
-            Ok(outer) => {
-                if asking {
-                    self.on_answered(target);
-                }
-                Some(outer)
-            }
-            Err(why) => {
-                self.traffic.fell_back();
-                if !matches!(why, NotThere::NoTunnel) {
-                    self.distrust(target, &why.to_string());
-                }
-                None
-            }
-        }
-    }
-
-    /// Begins a flow over `outer`; `None` if its tunnel was lost or replaced meanwhile: another server knows other keys.
-    pub(super) fn open(
-        self: &Rc<Self>,
-        outer: OuterSocket,
-        destination: &Destination,
-        source: Option<SocketAddr>,
-        words: (Bytes, bool),
-    ) -> Option<SleFlow> {
-        let opened = self.open_over(outer, destination, source, words);
-        if opened.is_none() {
-            self.traffic.fell_back();
-        }
-        opened
-    }
-
-    fn open_over(
-        self: &Rc<Self>,
-        outer: OuterSocket,
-        destination: &Destination,
-        source: Option<SocketAddr>,
-        (first, ended): (Bytes, bool),
-    ) -> Option<SleFlow> {
-        let target = outer.target;
-        let (socket, asked) = outer.into_parts();
-        let keys = match asked {
-            Some(asked) if self.is_of(target.tunnel) => asked,
-            Some(_) => return None,
-            None => self.keys(target.tunnel, false)?,
-        };
-        let open = Open {
-            flow: FlowId(0),
-            destination: destination.clone(),
-            source,
-            credit: 0,
-            page: false,
-        };
-        let mut body = Vec::with_capacity(64);
-        open.encode(&mut body);
-        // The stream's kind, one byte, is of the tunnel.
-        let conn = Conn::client(process::now(), keys, &body[1..], is_connected);
-        let shard = self.tunnels.shard();
-        let mut flow = SealedFlow::new(conn, (socket, Bytes::new()), shard, &self.traffic);
-        let (answered, answer) = oneshot::channel();
-        let sle = self.clone();
-        flow.on_answer(Box::new(move || {
-            sle.on_answered(target);
-            // Nobody waits any more for one that comes late.
-            let _ = answered.send(());
-        }));
-        let sle = self.clone();
-        spawn_local(async move { sle.watch(target, answer).await });
-        flow.say_first(first, ended);
-        Some(SleFlow {
-            flow,
-            cut: self.cut.subscribe(),
-            reading: !ended,
-            sle: self.clone(),
-            target,
-        })
-    }
-
-    /// Goal of the outer connection of a flow to `destination`; `None` if the flow cannot be sealed.
-    fn target(&self, destination: &Destination) -> Option<OuterTarget> {
-        let association = self.association.borrow();
-        let agreed = association.as_ref()?;
-        let taken_in = |address: &IpAddr| {
-            let prefixes = &agreed.prefixes;
-            self.config.is_transparent()
-                && is_elsewhere(address)
-                && prefixes.iter().any(|net| net.contains(address))
-        };
-        let way = match destination.host {
-            Host::Ip(ip) if taken_in(&ip.to_canonical()) => OuterWay {
-                kind: WayKind::Transparent,
-                address: (ip.to_canonical(), destination.port).into(),
-            },
-            _ => OuterWay {
-                kind: WayKind::Addressed,
-                address: agreed.server?,
-            },
-        };
-        let tunnel = agreed.tunnel;
-        Some(OuterTarget { way, tunnel })
-    }
-
-    /// True if flows are sealed with keys of `tunnel` now.
-    fn is_of(&self, tunnel: ConnectionId) -> bool {
-        let association = self.association.borrow();
-        association.as_ref().is_some_and(|it| it.tunnel == tunnel)
-    }
-
-    /// Keys for one more outer connection, whose preface `asks` or not.
-    fn keys(&self, tunnel: ConnectionId, asks: bool) -> Option<Keys> {
-        let mut association = self.association.borrow_mut();
-        let agreed = association.as_mut().filter(|it| it.tunnel == tunnel)?;
-        Some(match asks {
-            true => agreed.offers.ask(),
-            false => agreed.offers.open(),
-        })
-    }
-
-    /// A flow has ended before the server's answer, or never left.
-    fn distrust(&self, target: OuterTarget, why: &str) {
-        let address = target.way.address;
-        let pause = self.ways.borrow_mut().on_failed(process::now(), target.way);
-        match pause {
-            Some(Pause::All(pause)) => {
-                tracing::warn!(
-                    "flows cannot be sealed beside the tunnel: {why}; they go through the tunnel for {} s",
-                    pause.as_secs()
-                );
-                self.paused.replace(Some(Paused {
-                    kind: target.way.kind,
-                    until: process::now() + pause,
-                    why: why.to_owned(),
-                }));
-            }
-            Some(Pause::One(pause)) => tracing::info!(
-                "flows to {address} cannot be sealed beside the tunnel: {why}; they go through the tunnel for {} s",
-                pause.as_secs()
-            ),
-            None => {}
-        }
-    }
-
-    /// Loses trust in the way if `answer` does not come in time, and none of another flow. A box that takes outer connections
-    /// and hands nothing on would hold up every flow else.
-    async fn watch(&self, target: OuterTarget, answer: oneshot::Receiver<()>) {
-        let began = process::now();
-        // Ends at once if the flow ends without an answer.
-        if timeout(SLOW, answer).await.is_err()
-            && !self.ways.borrow().has_answered(target.way, began)
-        {
-            self.distrust(target, &format!("no answer for {} s", SLOW.as_secs()));
-        }
-    }
-
-    fn on_answered(&self, target: OuterTarget) {
-        // By the server of a tunnel that is no more, about which nothing is asked.
-        if self.is_of(target.tunnel) {
-            self.ways
-                .borrow_mut()
-                .on_answered(process::now(), target.way);
-            let mut paused = self.paused.borrow_mut();
-            paused.take_if(|paused| paused.kind == target.way.kind);
-        }
-    }
-
     /// Resets every flow.
     pub(super) fn close(&self) {
         self.on_lost();
@@ -473,70 +276,4 @@ fn random() -> EpochRandom {
     let mut bytes = Zeroizing::new([0; 32]);
     bentpipe_tunnel::engine::random(&mut *bytes);
     EpochRandom::new(bytes)
-}
-
-/// True if the body of a REPLY is that of a connected flow.
-fn is_connected(body: &[u8]) -> bool {
-    matches!(Reply::decode(body), Ok(Some((reply, _))) if reply.code == ReplyCode::Ok)
-}
-
-/// A flow that is sealed beside the tunnel.
-pub(crate) struct SleFlow {
-    flow: SealedFlow,
-    /// Changes once all flows are to end.
-    cut: watch::Receiver<()>,
-    /// The application has not sent FIN.
-    reading: bool,
-    sle: Rc<Sealing>,
-    target: OuterTarget,
-}
-
-impl SleFlow {
-    /// Waits for the server's answer: the address that it connected from.
-    ///
-    /// # Errors
-    /// Its code.
-    pub(super) async fn reply(&mut self) -> Result<Option<SocketAddr>, ReplyCode> {
-        let reply = tokio::select! {
-            reply = self.flow.reply() => reply,
-            _ = self.cut.changed() => return Err(ReplyCode::Internal),
-        };
-        self.judge();
-        reply.map(|reply| reply.bound)
-    }
-
-    /// Learns from an end without an answer.
-    fn judge(&self) {
-        if !self.flow.is_answered() && self.flow.is_broken() {
-            self.sle.distrust(
-                self.target,
-                "a connection to the server ended before its answer",
-            );
-        }
-    }
-
-    /// Relays between the flow and its application until the flow is over; `on_first_byte` is told of the first answer.
-    pub(super) async fn run(
-        mut self,
-        lan: TcpStream,
-        on_first_byte: Option<Box<dyn FnOnce()>>,
-    ) -> Outcome {
-        tokio::select! {
-            outcome = self.flow.run(lan, self.reading, on_first_byte) => {
-                self.judge();
-                outcome
-            }
-            _ = self.cut.changed() => Outcome::TunnelLost,
-        }
-    }
-}
-
-/// False for addresses that this machine would not send to a server on the way, whatever prefixes that names: its own loopback, and
-/// such as stand for no host or for several.
-fn is_elsewhere(address: &IpAddr) -> bool {
-    let link_local = match address {
-        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    };
-    !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || link_local)
 }

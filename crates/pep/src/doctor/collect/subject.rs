@@ -1,9 +1,11 @@
 //! A configuration, the files that it names, the daemon that runs on it, and the way to its servers.
 
+mod server;
+
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::mpsc;
@@ -13,21 +15,21 @@ use std::time::Duration;
 use bentpipe_sys::link;
 use bentpipe_tunnel::engine::TrialOutcome;
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
-use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{handshake, sockets};
+use super::handshake;
 use crate::authority::{Files, Signer};
 use crate::config::{
-    self, Action, AnyFile, ClientConfig, ClientFile, FrontEnds, OtherTraffic, Placed, PlainClient,
-    Role, Server, ServerAddress, ServerConfig, ServerFile, SleIntake,
+    self, Action, AnyFile, ClientConfig, ClientFile, FrontEnds, OtherTraffic, PlainClient, Role,
+    Server, ServerAddress, ServerFile,
 };
 use crate::doctor::facts::{
     AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, FarFacts, HandshakeResult,
-    IntakeFacts, ListenFacts, ListenState, Owned, Ownership, ServerFacts, SideFacts, WayThere,
+    Owned, Ownership, ServerFacts, SideFacts, WayThere,
 };
 use crate::keys;
 use crate::process;
 use crate::status::{self, Side, StatusReport};
+use server::{listens, server, tcp};
 
 /// Time for a lookup: a resolver without a network holds one for many seconds.
 const LOOKUP: Duration = Duration::from_secs(5);
@@ -373,98 +375,4 @@ fn mtu(to: SocketAddr) -> Option<u32> {
         SocketAddr::V4(_) => ip_mtu(&socket).ok(),
         SocketAddr::V6(_) => ipv6_mtu(&socket).ok(),
     }
-}
-
-fn server(config: &ServerConfig, running: Option<&StatusReport>) -> ServerFacts {
-    let mut listen = listens(&config.listening.addresses, running, udp);
-    if let Some(tls) = &config.listening.tls {
-        listen.extend(listens(&tls.addresses, running, tcp));
-    }
-    if let Some(sle) = &config.sle {
-        let addresses = sle.addresses.iter();
-        listen.extend(addresses.flat_map(|it| listens(it, running, tcp)));
-    }
-    if let Some(les) = &config.listening.les {
-        listen.extend(listens(&les.addresses, running, udp));
-    }
-    ServerFacts {
-        listen,
-        packets: config.packets.enabled,
-        clients: config.clients.len(),
-        intake: config
-            .sle
-            .as_ref()
-            .and_then(|sle| Some(intake(sle.intake.as_ref()?))),
-    }
-}
-
-fn intake(intake: &SleIntake) -> IntakeFacts {
-    let there = link::links().unwrap_or_default();
-    let named = |wanted: &dyn Fn(&String) -> bool| {
-        let interfaces = intake.interfaces.iter().filter(|name| wanted(name));
-        interfaces.cloned().collect()
-    };
-    IntakeFacts {
-        missing: named(&|name| !there.iter().any(|link| link.name == *name)),
-        bridges: named(&|name| {
-            Path::new("/sys/class/net")
-                .join(name)
-                .join("bridge")
-                .exists()
-        }),
-    }
-}
-
-/// State of the addresses to listen on; `bind` tries one, and names the protocol.
-fn listens(
-    addresses: &Placed<Vec<SocketAddr>>,
-    running: Option<&StatusReport>,
-    bind: fn(SocketAddr) -> (&'static str, io::Result<()>),
-) -> Vec<ListenFacts> {
-    let served = match running.map(|report| &report.side) {
-        Some(Side::Server {
-            listen,
-            listen_tls,
-            listen_sle,
-            listen_les,
-            ..
-        }) => [&listen[..], listen_tls, listen_sle, listen_les].concat(),
-        _ => Vec::new(),
-    };
-    let state = |address: SocketAddr| {
-        if served.contains(&address) {
-            return ListenState::Served;
-        }
-        match bind(address) {
-            (_, Ok(())) => ListenState::Free,
-            (protocol, Err(error)) if error.kind() == io::ErrorKind::AddrInUse => {
-                ListenState::Held(sockets::holders(protocol, address.port()))
-            }
-            (_, Err(error)) => ListenState::Cannot(error.to_string()),
-        }
-    };
-    let listen = |address: &SocketAddr| ListenFacts {
-        address: *address,
-        state: state(*address),
-    };
-    addresses.iter().map(listen).collect()
-}
-
-fn udp(address: SocketAddr) -> (&'static str, io::Result<()>) {
-    let open = || {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::DGRAM,
-            Some(Protocol::UDP),
-        )?;
-        if address.is_ipv6() {
-            socket.set_only_v6(true)?;
-        }
-        socket.bind(&address.into())
-    };
-    ("udp", open())
-}
-
-fn tcp(address: SocketAddr) -> (&'static str, io::Result<()>) {
-    ("tcp", TcpListener::bind(address).map(drop))
 }

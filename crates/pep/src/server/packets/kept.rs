@@ -12,33 +12,26 @@ use ipnet::IpNet;
 
 use super::{Packets, Table, lock};
 use crate::firewall::{Passage, SERVER_TABLE, closed_passages};
-use crate::kernel::{KernelFault, Subject};
+use crate::kernel::{Faults, KernelPart, Subject, device_fault};
 
 /// The routing table that all packets ask, unless rules say otherwise.
 const MAIN: u32 = 254;
 
 /// A part that can be put back by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ServerPart {
     Device,
     Addresses,
     Routes,
     Rules,
     Table,
     Settings,
+    /// Way through another firewall, which drops what it does not know.
+    Passage(Passage),
 }
 
-impl Part {
-    const ALL: [Self; 6] = [
-        Self::Device,
-        Self::Addresses,
-        Self::Routes,
-        Self::Rules,
-        Self::Table,
-        Self::Settings,
-    ];
-
-    fn name(self) -> String {
+impl KernelPart for ServerPart {
+    fn name(&self) -> String {
         match self {
             Self::Device => format!("device {NAME}"),
             Self::Addresses => format!("addresses of {NAME}"),
@@ -46,21 +39,19 @@ impl Part {
             Self::Rules => format!("routing rule of {NAME}"),
             Self::Table => format!("table inet {SERVER_TABLE}"),
             Self::Settings => "settings of forwarding".into(),
+            Self::Passage(passage) => passage.to_string(),
         }
     }
 
-    fn fault(self, state: &str) -> KernelFault {
-        KernelFault {
-            part: self.name(),
-            state: state.into(),
-            object: match self {
-                Self::Device => Object::Link(NAME.into()),
-                Self::Addresses => Object::Address(0),
-                Self::Routes => Object::Route(MAIN),
-                Self::Rules => Object::Rule,
-                Self::Table => Object::Table(SERVER_TABLE.into()),
-                Self::Settings => Object::Setting,
-            },
+    fn object(&self) -> Object {
+        match self {
+            Self::Device => Object::Link(NAME.into()),
+            Self::Addresses => Object::Address(0),
+            Self::Routes => Object::Route(MAIN),
+            Self::Rules => Object::Rule,
+            Self::Table => Object::Table(SERVER_TABLE.into()),
+            Self::Settings => Object::Setting,
+            Self::Passage(passage) => Object::Table(passage.table.clone()),
         }
     }
 }
@@ -69,36 +60,15 @@ impl Part {
 pub(super) struct KeptNetwork {
     pub(super) packets: Option<Arc<Packets>>,
     pub(super) table: Table,
-    /// Ways through other firewalls that the last comparison found closed.
-    pub(super) passages: Vec<Passage>,
 }
 
-impl KeptNetwork {
-    /// Ways through chains of others that drop what they do not know.
-    fn look_at_passages(&mut self, faults: &mut Vec<KernelFault>) -> io::Result<()> {
-        self.passages = closed_passages()?;
-        faults.extend(self.passages.iter().map(|passage| KernelFault {
-            part: passage.to_string(),
-            state: "was missing".into(),
-            object: Object::Table(passage.table.clone()),
-        }));
-        Ok(())
-    }
-}
-
-fn look_at_device(packets: &Packets, faults: &mut Vec<KernelFault>) -> io::Result<()> {
+fn look_at_device(packets: &Packets, faults: &mut Faults<ServerPart>) -> io::Result<()> {
     let Some(link) = link::links()?.into_iter().find(|link| link.name == NAME) else {
-        faults.push(Part::Device.fault("is gone"));
+        faults.push((ServerPart::Device, "is gone"));
         return Ok(());
     };
-    if !link.up || link.mtu as usize != MTU {
-        let state = if link.up {
-            "has another MTU"
-        } else {
-            "is down"
-        };
-        faults.push(Part::Device.fault(state));
-    }
+    let state = device_fault(&link, MTU);
+    faults.extend(state.map(|state| (ServerPart::Device, state)));
     let usable = |net: &IpNet| net.addr().is_ipv4() || device::has_ipv6();
     let plan = packets.plan.read().unwrap_or_else(PoisonError::into_inner);
     let present: Vec<IpNet> = link::addresses()?
@@ -108,7 +78,7 @@ fn look_at_device(packets: &Packets, faults: &mut Vec<KernelFault>) -> io::Resul
         .collect();
     let lacks = |net: &IpNet| usable(net) && !present.contains(net);
     if plan.own.iter().any(lacks) {
-        faults.push(Part::Addresses.fault("are gone"));
+        faults.push((ServerPart::Addresses, "are gone"));
     }
     let mut routes = Vec::new();
     for family in Family::usable() {
@@ -121,17 +91,20 @@ fn look_at_device(packets: &Packets, faults: &mut Vec<KernelFault>) -> io::Resul
     };
     let wanted = [plan.addresses(), plan.routed()].concat();
     if link.up && wanted.iter().any(|net| usable(net) && !leads(net)) {
-        faults.push(Part::Routes.fault("are gone"));
+        faults.push((ServerPart::Routes, "are gone"));
     }
     Ok(())
 }
 
 impl Subject for KeptNetwork {
-    fn compare(&mut self) -> io::Result<Vec<KernelFault>> {
+    type Part = ServerPart;
+
+    fn compare(&mut self) -> io::Result<Faults<ServerPart>> {
         let mut faults = Vec::new();
         if let Some(packets) = self.packets.clone() {
             look_at_device(&packets, &mut faults)?;
-            self.look_at_passages(&mut faults)?;
+            let passages = closed_passages()?.into_iter();
+            faults.extend(passages.map(|one| (ServerPart::Passage(one), "was missing")));
         }
         let mut table = lock(&self.table);
         let Some(table) = table.as_mut() else {
@@ -148,28 +121,20 @@ impl Subject for KeptNetwork {
             table.restore()?;
         }
         if table.lacks_rules()? {
-            faults.push(Part::Rules.fault("is gone"));
+            faults.push((ServerPart::Rules, "is gone"));
         }
-        match table.is_whole()? {
-            Some(true) => {}
-            Some(false) => faults.push(Part::Table.fault("was changed")),
-            None => faults.push(Part::Table.fault("is gone")),
-        }
+        faults.extend(table.fault()?.map(|state| (ServerPart::Table, state)));
         if table.lacks_settings() {
-            faults.push(Part::Settings.fault("were changed"));
+            faults.push((ServerPart::Settings, "were changed"));
         }
         Ok(faults)
     }
 
-    fn repair(&mut self, fault: &KernelFault) -> io::Result<()> {
-        let mut passages = self.passages.iter();
-        if let Some(passage) = passages.find(|passage| passage.to_string() == fault.part) {
-            return passage.open();
-        }
-        let part = Part::ALL.into_iter().find(|part| part.name() == fault.part);
+    fn repair(&mut self, part: &ServerPart) -> io::Result<()> {
         match (part, &self.packets) {
-            (Some(Part::Device), Some(packets)) => packets.reopen(),
-            (Some(Part::Addresses | Part::Routes), Some(packets)) => packets.lead_in(),
+            (ServerPart::Passage(passage), _) => passage.open(),
+            (ServerPart::Device, Some(packets)) => packets.reopen(),
+            (ServerPart::Addresses | ServerPart::Routes, Some(packets)) => packets.lead_in(),
             _ => lock(&self.table)
                 .as_mut()
                 .map_or(Ok(()), |table| table.restore()),

@@ -10,13 +10,15 @@
 
 mod filter;
 mod kept;
+mod network;
 mod outlet;
 mod plan;
+mod routes;
 mod sockets;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,10 +26,9 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::packets::MTU;
 use bentpipe_proto::tunnel::PacketKinds;
 use bentpipe_sys::device::{self, Device};
+use bentpipe_sys::link;
 use bentpipe_sys::tun::BulkTun;
-use bentpipe_sys::{link, privilege};
 use bytes::{Bytes, BytesMut};
-use ipnet::IpNet;
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::mpsc;
 
@@ -40,10 +41,9 @@ use super::clients::Client;
 use super::forwarding::{Forwarding, ServerTable};
 use crate::config::ServerConfig;
 use crate::device::{read_batch, write_batch};
-use crate::firewall::open_passages;
-use crate::kernel::{Guardian, Repairs};
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
-use kept::KeptNetwork;
+pub(super) use network::Network;
+use routes::{PacketRoutes, Place};
 
 /// Batches that may wait for a shard before they are dropped.
 const BATCHES: usize = 64;
@@ -70,111 +70,9 @@ pub(super) struct Packets {
 
 type Table = Arc<Mutex<Option<ServerTable>>>;
 
-/// Part of the kernel that works for a server. Kept while it runs, for the table to be removed with it.
-pub(super) struct Network {
-    pub(super) packets: Option<Arc<Packets>>,
-    /// In place of a device, without the privilege for one.
-    pub(super) sockets: Option<Arc<Sockets>>,
-    /// One for each shard.
-    pub(super) inboxes: Vec<Option<Inbox>>,
-    /// Puts back what others take away; ended before the table is removed.
-    guardian: Option<Guardian>,
-    /// A thread that never ends knows it too.
-    table: Table,
-}
-
-impl Network {
-    /// Sets up what the process may: without the privilege, or a part of what it takes, the server carries of packets what sockets
-    /// can, and says so.
-    pub(super) fn start(config: &ServerConfig, shards: usize) -> Self {
-        let mut network = Self {
-            packets: None,
-            sockets: None,
-            inboxes: (0..shards).map(|_| None).collect(),
-            guardian: None,
-            table: Table::default(),
-        };
-        match network.install(config, shards) {
-            Ok(()) => {}
-            Err(error) if config.packets.enabled => {
-                network.sockets = Some(Sockets::start(config, &error));
-            }
-            Err(error) => tracing::debug!("no table: {error}"),
-        }
-        network
-    }
-
-    fn install(&mut self, config: &ServerConfig, shards: usize) -> io::Result<()> {
-        if !privilege::has_net_admin() {
-            return Err(io::Error::other("CAP_NET_ADMIN is missing"));
-        }
-        let les = config
-            .listening
-            .les
-            .iter()
-            .flat_map(|les| les.addresses.iter());
-        let listens = config.listening.addresses.iter().chain(les);
-        let ports: Vec<u16> = listens.map(SocketAddr::port).collect();
-        *lock(&self.table) = Some(match config.packets.enabled {
-            true => ServerTable::prepare(&ports)?,
-            false => ServerTable::install(&ports)?,
-        });
-        if config.packets.enabled {
-            let started = Packets::start(config, self.table.clone(), shards);
-            if started.is_err()
-                && let Some(table) = lock(&self.table).as_mut()
-                && let Err(error) = table.forward_nothing()
-            {
-                tracing::error!("the table of a server that was killed stays: {error}");
-            }
-            let (packets, inboxes) = started?;
-            self.packets = Some(packets);
-            self.inboxes = inboxes.into_iter().map(Some).collect();
-        }
-        if self.packets.is_some() {
-            open_passages()?;
-        }
-        let kept = KeptNetwork {
-            packets: self.packets.clone(),
-            table: self.table.clone(),
-            passages: Vec::new(),
-        };
-        self.guardian = match Guardian::start(kept) {
-            Ok(guardian) => Some(guardian),
-            Err(error) => {
-                tracing::error!("what others change in the kernel is not noticed: {error}");
-                None
-            }
-        };
-        Ok(())
-    }
-
-    /// Things that were put back, for `status`.
-    pub(super) fn repairs(&self) -> Option<Repairs> {
-        self.guardian.as_ref().map(Guardian::repairs)
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        self.guardian = None;
-        let _ = lock(&self.table).take();
-    }
-}
-
 fn lock(table: &Table) -> MutexGuard<'_, Option<ServerTable>> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Connections that packets go to.
-#[derive(Debug, Default)]
-struct PacketRoutes {
-    addresses: HashMap<IpAddr, Place>,
-    prefixes: Vec<(IpNet, Place)>,
-}
-
-/// A shard and a connection of it.
-type Place = (u8, ConnectionId);
 
 impl Packets {
     /// Makes the device and begins to forward; the second part is an inbox for each of `shards`.
@@ -408,22 +306,5 @@ impl Packets {
                 batch.push((connection, packet));
             }
         })
-    }
-}
-
-impl PacketRoutes {
-    fn find(&self, packet: &[u8]) -> Option<Place> {
-        let destination: IpAddr = match packet.first()? >> 4 {
-            4 => IpAddr::from(*packet.get(16..)?.first_chunk::<4>()?),
-            6 => IpAddr::from(*packet.get(24..)?.first_chunk::<16>()?),
-            _ => return None,
-        };
-        let routed = || {
-            let holds = |(prefix, _): &&(IpNet, Place)| prefix.contains(&destination);
-            let longest = self.prefixes.iter().filter(holds);
-            longest.max_by_key(|(prefix, _)| prefix.prefix_len())
-        };
-        let place = self.addresses.get(&destination).copied();
-        place.or_else(|| routed().map(|(_, place)| *place))
     }
 }

@@ -15,15 +15,16 @@ use std::os::unix::net::{SocketAddr as LocalAddr, UnixDatagram};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bentpipe_sys::nft::Table;
-use bentpipe_sys::nftables::{Fingerprint, fingerprint};
+use bentpipe_sys::nftables::fingerprint;
 use bentpipe_sys::policy_rule::{Action, Family as Version, PolicyRule, TableRoute};
 use bentpipe_sys::route::{MarkedRoute, Target};
 use bentpipe_sys::watch::Object;
+use bentpipe_sys::written_table::WrittenTable;
 use ipnet::IpNet;
 
 use crate::config::SleIntake;
 use crate::firewall::{Chain, Family, Mark, SLE_TABLE, anonymous};
-use crate::kernel::{Guardian, KernelFault, Repairs, Subject};
+use crate::kernel::{Faults, Guardian, KernelPart, Repairs, Subject};
 
 /// Bits of the mark that are ours; others are left as they are.
 const MASK: u32 = 0xf000_0000;
@@ -69,8 +70,7 @@ struct Rules {
     body: String,
     rules: Vec<PolicyRule>,
     routes: Vec<TableRoute>,
-    /// The table as it was written.
-    written: Option<Fingerprint>,
+    table: WrittenTable,
 }
 
 impl IntakeRules {
@@ -95,7 +95,7 @@ impl IntakeRules {
             body: body(intake, listeners, own),
             rules: policy(intake),
             routes: routes(),
-            written: None,
+            table: WrittenTable::new(SLE_TABLE),
         };
         rules.remove();
         if let Err(error) = rules.put_in_force() {
@@ -103,15 +103,8 @@ impl IntakeRules {
             return Err(error);
         }
         let rules = Arc::new(Mutex::new(rules));
-        let guardian = match Guardian::start(KeptIntake(rules.clone())) {
-            Ok(guardian) => Some(guardian),
-            Err(error) => {
-                tracing::error!("what others change in the kernel is not noticed: {error}");
-                None
-            }
-        };
         Ok(Self {
-            guardian,
+            guardian: Guardian::start_or_tell(KeptIntake(rules.clone())),
             rules,
             _sole: sole,
         })
@@ -161,13 +154,7 @@ impl Rules {
     fn put_in_force(&mut self) -> io::Result<()> {
         self.routes.iter().try_for_each(TableRoute::replace)?;
         self.rules.iter().try_for_each(PolicyRule::add)?;
-        self.write()
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        Table::new(SLE_TABLE).replace(&self.body)?;
-        self.written = fingerprint(SLE_TABLE)?;
-        Ok(())
+        self.table.write(&self.body)
     }
 
     /// Removes all, also what a server that was killed has left; connections pass as without one.
@@ -202,50 +189,22 @@ impl Rules {
         }
     }
 
-    fn faults(&self) -> io::Result<Vec<KernelFault>> {
-        let mut faults = Vec::new();
-        let mut fault = |part: String, state: &str, object| {
-            faults.push(KernelFault {
-                part,
-                state: state.to_owned(),
-                object,
-            });
-        };
-        let seen = fingerprint(SLE_TABLE)?;
-        if seen.is_none() || seen != self.written {
-            let state = seen.map_or("is gone", |_| "was changed");
-            fault(TABLE.into(), state, Object::Table(SLE_TABLE.into()));
-        }
+    fn faults(&self) -> io::Result<Faults<IntakePart>> {
+        let table = self.table.fault()?.map(|state| (IntakePart::Table, state));
+        let mut faults = Vec::from_iter(table);
         for rule in &self.rules {
             if !PolicyRule::list(rule.family)?.contains(rule) {
-                fault(name_of_rule(rule), "is gone", Object::Rule);
+                faults.push((IntakePart::Rule(rule.clone()), "is gone"));
             }
         }
         for route in &self.routes {
             if !TableRoute::list(route.family(), route.table)?.contains(route) {
-                let object = Object::Route(route.table);
-                fault(name_of_route(route), "is gone", object);
+                faults.push((IntakePart::Route(route.clone()), "is gone"));
             }
         }
         Ok(faults)
     }
-
-    fn repair(&mut self, part: &str) -> io::Result<()> {
-        if part == TABLE {
-            return self.write();
-        }
-        let rule = self.rules.iter().find(|rule| name_of_rule(rule) == part);
-        if let Some(rule) = rule {
-            return rule.add();
-        }
-        let mut routes = self.routes.iter();
-        let route = routes.find(|route| name_of_route(route) == part);
-        route.map_or(Ok(()), TableRoute::replace)
-    }
 }
-
-/// Name of the table as a part.
-const TABLE: &str = "table inet bentpipe_sle";
 
 fn version(family: Version) -> &'static str {
     match family {
@@ -254,30 +213,57 @@ fn version(family: Version) -> &'static str {
     }
 }
 
-fn name_of_rule(rule: &PolicyRule) -> String {
-    let (family, priority) = (version(rule.family), rule.priority);
-    let from = rule.iif.as_deref().unwrap_or_default();
-    format!("{family} rule {priority} of [sle] for {from}")
+/// A part that can be put back by itself.
+enum IntakePart {
+    Table,
+    Rule(PolicyRule),
+    Route(TableRoute),
 }
 
-fn name_of_route(route: &TableRoute) -> String {
-    let family = version(route.family());
-    format!(
-        "{family} route to this machine in routing table {}",
-        route.table
-    )
+impl KernelPart for IntakePart {
+    fn name(&self) -> String {
+        match self {
+            Self::Table => format!("table inet {SLE_TABLE}"),
+            Self::Rule(rule) => {
+                let (family, priority) = (version(rule.family), rule.priority);
+                let from = rule.iif.as_deref().unwrap_or_default();
+                format!("{family} rule {priority} of [sle] for {from}")
+            }
+            Self::Route(route) => {
+                let (family, table) = (version(route.family()), route.table);
+                format!("{family} route to this machine in routing table {table}")
+            }
+        }
+    }
+
+    fn object(&self) -> Object {
+        match self {
+            Self::Table => Object::Table(SLE_TABLE.into()),
+            Self::Rule(_) => Object::Rule,
+            Self::Route(route) => Object::Route(route.table),
+        }
+    }
 }
 
 /// The rules as what a [`Guardian`] keeps.
 struct KeptIntake(Arc<Mutex<Rules>>);
 
 impl Subject for KeptIntake {
-    fn compare(&mut self) -> io::Result<Vec<KernelFault>> {
+    type Part = IntakePart;
+
+    fn compare(&mut self) -> io::Result<Faults<IntakePart>> {
         lock(&self.0).faults()
     }
 
-    fn repair(&mut self, fault: &KernelFault) -> io::Result<()> {
-        lock(&self.0).repair(&fault.part)
+    fn repair(&mut self, part: &IntakePart) -> io::Result<()> {
+        match part {
+            IntakePart::Table => {
+                let Rules { table, body, .. } = &mut *lock(&self.0);
+                table.write(body)
+            }
+            IntakePart::Rule(rule) => rule.add(),
+            IntakePart::Route(route) => route.replace(),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use super::super::key::FlowKey;
 use super::flow::{Flow, Header};
 use super::packets::Twice;
 use super::stream::{Piece, ReadFault};
-use super::turns::Turn;
+use super::turns::{Rivals, Turn};
 use super::{Outbox, Streams, Tunnel};
 
 /// For so many flows credit may precede the REPLY: the server need not remember more whose OPEN it has not seen.
@@ -391,13 +391,4 @@ impl Tunnel {
     pub(crate) fn packets_until(&self) -> Option<Instant> {
         self.packets.active_until()
     }
-}
-
-/// Others that wait when a flow has its turn.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::transport) struct Rivals {
-    pub(in crate::transport) packets: bool,
-    pub(in crate::transport) flows: bool,
-    /// The flow itself has been served so much that others go first.
-    pub(in crate::transport) bulk: bool,
 }

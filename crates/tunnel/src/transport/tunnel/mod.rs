@@ -38,14 +38,14 @@ use packets::Packets;
 use turns::Turns;
 
 pub use agreement::Agreement;
-pub(super) use carriage::{Rivals, Said};
+pub(super) use carriage::Said;
 pub use flow::Incoming;
 pub(super) use outbox::Outbox;
 pub use packets::PacketStats;
 pub(super) use packets::Twice;
 pub use pool::MemoryPool;
 pub(super) use stream::{Piece, ReadFault, drain};
-pub(super) use turns::Turn;
+pub(super) use turns::{Rivals, Turn};
 
 /// A search for the flows that hold most frees this for each flow that it looks at, in bytes.
 const SEARCHED: u64 = 64;

@@ -10,6 +10,15 @@ pub(in crate::transport) enum Turn {
     Flows,
 }
 
+/// Others that wait when a flow has its turn.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::transport) struct Rivals {
+    pub(in crate::transport) packets: bool,
+    pub(in crate::transport) flows: bool,
+    /// The flow itself has been served so much that others go first.
+    pub(in crate::transport) bulk: bool,
+}
+
 /// Account of what packets and flows were served.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
