@@ -247,7 +247,7 @@ impl Layering {
             Step::Send(kind, body) => {
                 if let Some(psk) = &self.psk {
                     // What is lost is sent again.
-                    let message = psk.seal(kind, body.as_ref());
+                    let message = psk.ask(body.as_ref());
                     let _ = self.socket.try_send_to(&message, agreed.server);
                     return;
                 }
@@ -365,13 +365,8 @@ impl Layering {
         let LesRoad::Agreed(agreed) = &mut *road else {
             return false;
         };
-        let message = self.psk.as_ref().and_then(|psk| psk.open(datagram));
-        if let Some((kind, body)) = message {
-            // Whoever repeats an old one is not answered.
-            let now = process::now();
-            if kind == LesKind::Q2 && agreed.initiator.on_q2(now, body).is_ok() {
-                self.advance(agreed);
-            }
+        if let Some(psk) = self.psk.as_ref().filter(|_| Psk::is_message(datagram)) {
+            self.take_answer(psk, agreed, datagram);
             return false;
         }
         let mut traffic = self.traffic.borrow_mut();
@@ -387,6 +382,19 @@ impl Layering {
             }
         }
         opened.is_ok()
+    }
+
+    /// Takes Q2 of a laboratory's server, if `datagram` is the answer to what was asked last.
+    fn take_answer(&self, psk: &Psk, agreed: &mut LesAgreement, datagram: &[u8]) {
+        let question = agreed.initiator.question();
+        let body = question.and_then(|q1| psk.answered(datagram, &q1));
+        let now = process::now();
+        match body.map(|body| agreed.initiator.on_q2(now, body)) {
+            Some(Ok(())) => self.advance(agreed),
+            Some(Err(fault)) => tracing::debug!("a message of LES is refused: {fault}"),
+            // Twice, if Q1 had to be; or an old one that somebody repeats.
+            None => self.traffic.borrow_mut().repeated(),
+        }
     }
 
     /// Packets, counted.

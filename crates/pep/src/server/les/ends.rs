@@ -149,21 +149,19 @@ impl LayeredEnds {
         let Some(psk) = &self.tunnels.psk else {
             return false;
         };
-        let Some((kind, body)) = psk.open(datagram) else {
+        let Some(body) = psk.asked(datagram) else {
             return false;
         };
-        if let Ok(proposal) = Proposal::parse(body)
-            && kind == LesKind::Q1
-        {
+        if let Ok(proposal) = Proposal::parse(body) {
             let material = fresh(psk.exporter(proposal.count));
             if let Err(fault) = self.judge(end, &proposal, &material) {
                 tracing::debug!("a message of LES is refused: {fault}");
             }
         }
         while let Some(step) = end.responder.poll_step() {
-            if let Step::Send(kind, body) = step {
+            if let Step::Send(_, answer) = step {
                 // What is lost is asked for again.
-                from.send(&psk.seal(kind, body.as_ref()));
+                from.send(&psk.answer(answer.as_ref(), body));
             }
         }
         true
