@@ -31,15 +31,24 @@ pub fn sa(data: &[u8]) {
         1 => same(rest, Answer::parse(rest).ok().map(|it| it.encode())),
         2 => same(rest, Proof::parse(rest).ok().map(|it| it.encode())),
         3 => same(rest, Grant::parse(rest).ok().map(|it| it.encode())),
-        4 => assert!(
-            Psk::new(b"key")
-                .open(rest)
-                .is_none_or(|(frame, _)| frame == Q1)
-        ),
+        4 => psk(rest),
         8 => same(rest, Word::parse(rest).ok().map(|it| it.encode())),
         5 => Pair::new(Handshake::Short).events(rest),
         6 => Pair::new(Handshake::Paper).events(rest),
         _ => Pair::new(Handshake::Psk).events(rest),
+    }
+}
+
+/// Datagram of the pre-shared key, which answers one question and no other.
+fn psk(bytes: &[u8]) {
+    let psk = Psk::new(b"key");
+    if let Some(q1) = psk.asked(bytes) {
+        assert_eq!(psk.ask(q1), bytes);
+    }
+    for other in [&b"question"[..], b"questiom", b""] {
+        if let Some(q2) = psk.answered(bytes, other) {
+            assert_eq!((other, &psk.answer(q2, other)[..]), (&b"question"[..], bytes));
+        }
     }
 }
 
@@ -363,6 +372,9 @@ pub fn sa_seeds() -> Vec<Vec<u8>> {
     seeds.push([&[3], &grant.encode()[..]].concat());
     seeds.push([&[8], &Word::Grant(Box::new(grant)).encode()[..]].concat());
     seeds.push([&[8], &ended.encode()[..]].concat());
-    seeds.push([&[4], &Psk::new(b"key").seal(Q1, b"body")[..]].concat());
+    let psk = Psk::new(b"key");
+    for datagram in [psk.ask(b"question"), psk.answer(b"answer", b"question")] {
+        seeds.push([&[4], &datagram[..]].concat());
+    }
     seeds
 }

@@ -130,6 +130,11 @@ impl LesTraffic {
         *cause += 1;
     }
 
+    /// A message came that answers nothing that was asked.
+    pub(crate) fn repeated(&mut self) {
+        self.figures.refused_total.replayed += 1;
+    }
+
     /// Packets that were sealed and sent, and that were opened.
     pub(crate) fn packets(&self) -> (u64, u64) {
         (self.figures.packets_out, self.figures.packets_in)

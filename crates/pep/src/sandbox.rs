@@ -65,6 +65,13 @@ impl<'a> Needs<'a> {
             ]
             .into_iter()
             .chain(path(config.front.dssl.roots.file.as_ref()))
+            .chain(
+                config
+                    .front
+                    .les
+                    .iter()
+                    .filter_map(|les| les.psk_file.as_deref()),
+            )
             .collect(),
             state_dir: Some(&config.state_dir),
             status_socket: path(config.monitoring.status_socket.as_ref()),
@@ -90,6 +97,7 @@ impl<'a> Needs<'a> {
         let mut read: Vec<&Path> = vec![&config.file, &config.identity.private_key_file];
         let roots = config.web.tls.as_ref().or(config.web.hub.as_ref());
         read.extend(path(roots.and_then(|roots| roots.file.as_ref())));
+        read.extend(config.les().and_then(|les| les.psk_file.as_deref()));
         Self {
             enabled: config.sandbox,
             network: true,

@@ -29,6 +29,7 @@ pub mod ethernet;
 pub mod heap;
 pub mod hold;
 pub mod link;
+pub mod live_sockets;
 mod netlink;
 pub mod netns;
 pub mod nft;

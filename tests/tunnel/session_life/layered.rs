@@ -1,6 +1,7 @@
 //! TCP that is sealed packet by packet beside the tunnel: what crosses so, what becomes of it without a server or without LES
 //! there, and what ends it.
 
+mod other_keys;
 mod peps;
 
 use std::fs;

@@ -320,6 +320,8 @@ fn engine(config: &ClientConfig, key: &PrivateKey, pool: &Arc<MemoryPool>) -> En
 
 /// Capabilities that a client announces in its HELLO (`PROTOCOL.md` §5.1), as bits.
 fn capabilities(config: &ClientConfig) -> u64 {
+    let les = config.front.les.as_ref();
+    let pre_shared = les.is_some_and(|les| les.psk_file.is_some());
     let has = [
         (config.front.carries_packets(), capability::PACKETS),
         (!config.publish.is_empty(), capability::PUBLISH),
@@ -328,6 +330,7 @@ fn capabilities(config: &ClientConfig) -> u64 {
         (!config.front.web.names.is_empty(), capability::TRUSTED),
         (!config.front.dssl.origins.is_empty(), capability::DSSL),
         (config.front.les.is_some(), capability::LES),
+        (pre_shared, capability::LES_PRE_SHARED),
     ];
     let present = has.into_iter().filter(|(present, _)| *present);
     present.fold(0, |all, (_, one)| all | one)

@@ -155,6 +155,13 @@ impl PacketRoad {
         self.relays.on_packets(id, self.device.get());
     }
 
+    /// The handshake of an attempt is complete.
+    pub(super) fn on_connected(&self, attempt: &Attempt) {
+        if let Some(les) = &self.les {
+            les.on_connected(attempt);
+        }
+    }
+
     /// Takes in what the server of a new tunnel assigns to this client, and what it routes here.
     pub(super) fn on_ready(&self, attempt: &Attempt) {
         if let Some(les) = &self.les {

@@ -39,7 +39,13 @@ impl Session {
     pub(crate) fn on_event(&self, event: Event) {
         let id = event.connection;
         match event.notice {
-            ConnectionNotice::Connected | ConnectionNotice::UnknownKey(..) => {}
+            ConnectionNotice::Connected => {
+                let attempt = self.tunnels.state().attempt_of(id);
+                if let Some(attempt) = attempt.filter(|attempt| !attempt.enrols) {
+                    self.packet_road().on_connected(&attempt);
+                }
+            }
+            ConnectionNotice::UnknownKey(..) => {}
             ConnectionNotice::Tunnel(TunnelEvent::Ready) => self.on_ready(id),
             ConnectionNotice::Tunnel(TunnelEvent::Goaway) => {
                 let lost = self.tunnels.state_mut().on_goaway(id);

@@ -8,7 +8,7 @@
 //!
 //! Clients keep sending to a server that was killed. Without a socket the kernel answers every datagram with an ICMP error
 //! across the satellite link, where nothing but the tunnel is to be seen: the table outlives SIGKILL. The next start
-//! replaces it and a clean stop removes it. Another program may remove it: a rule of policy routing keeps clients' packets
+//! replaces it and a clean stop removes it, when it has ended what this machine's own programs have open to clients. Another program may remove it: a rule of policy routing keeps clients' packets
 //! that it has not marked from leaving. Forwarding is opened interface by interface. Which destinations a client may reach is checked before its packets come here.
 
 use std::fs;
@@ -16,6 +16,7 @@ use std::io;
 use std::net::IpAddr;
 
 use bentpipe_sys::device::NAME;
+use bentpipe_sys::live_sockets::end_sockets;
 use bentpipe_sys::nft::{self, Table};
 use bentpipe_sys::policy_rule::{Action, Family, PolicyRule};
 use bentpipe_sys::written_table::WrittenTable;
@@ -197,12 +198,38 @@ impl ServerTable {
     }
 }
 
+impl ServerTable {
+    /// Removes the table, once this machine's own programs have no connection to clients any more: the device is gone, and what
+    /// they send again would leave in clear by another route. Where they cannot be ended, what holds that back stays.
+    fn end_own(&self) {
+        let all = self.forwarding.iter();
+        let clients = all.flat_map(|all| all.translated.iter().chain(&all.routed));
+        let clients: Vec<_> = clients.copied().collect();
+        match end_sockets(&clients) {
+            Ok(0) => {}
+            Ok(count) => {
+                tracing::info!(
+                    "{count} connections of this machine's programs to clients are ended"
+                );
+            }
+            Err(error) => {
+                tracing::warn!(
+                    "connections of this machine's programs to clients cannot be ended ({error}): table inet {SERVER_TABLE} stays, so that they do not go on in clear; remove it once they are over"
+                );
+                let _ = self.table.table().replace(&rules::left_behind(&clients));
+                return;
+            }
+        }
+        let _ = self.table.table().remove();
+    }
+}
+
 impl Drop for ServerTable {
     fn drop(&mut self) {
         // What stays is found and mended by the next start. What others have opened meanwhile stays open.
         self.settings.restore(false);
         let _ = close_passages();
-        let _ = self.table.table().remove();
+        self.end_own();
         for rule in second_line() {
             let _ = rule.delete();
         }

@@ -191,6 +191,11 @@ impl Sessions {
             session.crossing.enter(shared, (self.index, id));
         }
         self.ways.on_ready(id);
+        if let Some(why) = self.ways.layered().and_then(|ends| ends.on_ready(id)) {
+            let client = &session.client.name;
+            let say = |name: &str| format!("{name}: {why}");
+            self.shared.notices.tell_of_client(client, why, say);
+        }
     }
 
     /// Takes a message of LES; a client that breaks its rules loses its tunnel.

@@ -72,6 +72,8 @@ pub mod capability {
     pub const SEGMENTS: u64 = 1 << 9;
     /// Pages over TLS whose objects come ahead and stay sealed (`PROTOCOL.md` §21).
     pub const DSSL: u64 = 1 << 10;
+    /// Keys of LES that both ends had beforehand, in a laboratory, and no others (`PROTOCOL.md` §20.1).
+    pub const LES_PRE_SHARED: u64 = 1 << 11;
 }
 
 /// A flow's name in control frames: given by who opens it, increasing within a tunnel, never used twice. Not the QUIC

@@ -160,6 +160,38 @@ impl fmt::Debug for HeaderRoot {
     }
 }
 
+/// Token that nobody but the ends of an association can make: who shows it may end that association.
+/// It says nothing about the association's keys.
+#[derive(Clone)]
+pub struct EndToken(Zeroizing<[u8; 32]>);
+
+impl EndToken {
+    /// Token with these bytes, as they have come in Q1.
+    pub(super) fn new(bytes: Zeroizing<[u8; 32]>) -> Self {
+        Self(bytes)
+    }
+
+    /// Bytes of the token, for Q1.
+    pub(super) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl PartialEq for EndToken {
+    /// Compares in a time that does not depend on how both differ.
+    fn eq(&self, other: &Self) -> bool {
+        verify_slices_are_equal(&*self.0, &*other.0).is_ok()
+    }
+}
+
+impl Eq for EndToken {}
+
+impl fmt::Debug for EndToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EndToken(…)")
+    }
+}
+
 /// Both root keys of one association.
 pub struct Roots {
     count: u32,
@@ -259,6 +291,13 @@ impl Roots {
         let mut proof = [0; 32];
         proof.copy_from_slice(context.sign().as_ref());
         proof
+    }
+
+    /// Token with which A ends this association, and those before, in the PSK flow.
+    pub(super) fn end_token(&self) -> EndToken {
+        let mut token = Zeroizing::new([0; 32]);
+        expand(&self.k1, &[b"les psk end"], &mut *token);
+        EndToken(token)
     }
 
     fn payload(&self, toward: Toward) -> CountedKey {

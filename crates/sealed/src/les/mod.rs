@@ -33,7 +33,7 @@ pub use grants::{
     ASSOCIATIONS_OF_CLIENT, ClientKey, GrantFault, Grants, Pair, PepOpened, PepUnopened,
     PepUnwritten, Scope,
 };
-pub use keys::{HeaderRoot, Roots, Spi, SpiPair, Toward, Writer};
+pub use keys::{EndToken, HeaderRoot, Roots, Spi, SpiPair, Toward, Writer};
 pub use packet::{
     HeaderOpened, HeaderReader, HeaderWriter, MAX_NUMBER, OVERHEAD, WRITER_WINDOW, spi_of,
 };

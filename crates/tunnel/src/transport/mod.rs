@@ -19,7 +19,7 @@ pub use key::{FlowKey, QueryKey};
 pub(crate) use lane::{Batch, Written};
 pub use lane::{FecStats, Lane};
 pub use streams::Streams;
-pub use tunnel::{Agreement, Incoming, MemoryPool, PacketStats, Tunnel};
+pub use tunnel::{Agreement, Incoming, LesAccord, MemoryPool, PacketStats, Tunnel};
 
 /// Queries of one tunnel at one time (`PROTOCOL.md` §9).
 pub const MAX_QUERIES: usize = 256;

@@ -5,28 +5,36 @@ use std::time::Duration;
 use bentpipe_proto::tunnel::{LesBody, LesKind};
 use bentpipe_testbed::world::{World, preset};
 use bentpipe_tunnel::engine::Connection;
+use bentpipe_tunnel::transport::LesAccord;
 use zeroize::Zeroizing;
 
 use crate::inbound::{client, server};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A world whose client offers LES, and whose server does if it is `offered`.
-fn world(offered: bool) -> World {
+/// A world whose client offers LES, and whose server does if it is `offered`, with a pre-shared key or without.
+fn world(offered: Option<bool>) -> World {
     let link = preset("geo").expect("a preset");
     let mut world = World::new(&link.link_config().expect("a link"), 3);
     let terminal = &mut world.terminals[0];
     let (id, _) = terminal.engine.connections().next().expect("an attempt");
     let attempt = terminal.engine.connection(id).expect("it is there");
-    attempt.tunnel.agreement_mut().offer_les();
+    attempt.tunnel.agreement_mut().offer_les(false);
     let begun = |world: &World| world.server.connections().next().is_some();
     world.run_until(SOON, "the first datagram", begun);
-    if offered {
-        server(&mut world).tunnel.agreement_mut().offer_les();
+    if let Some(pre_shared) = offered {
+        let agreement = server(&mut world).tunnel.agreement_mut();
+        agreement.offer_les(pre_shared);
     }
     world.run_until(SOON, "the handshake", World::is_ready);
     world.run_for(Duration::from_secs(1));
     world
+}
+
+/// Outcome of the offers at client and server.
+fn accords(world: &mut World) -> [LesAccord; 2] {
+    let client = client(world).tunnel.agreement().les();
+    [client, server(world).tunnel.agreement().les()]
 }
 
 fn body(text: &str) -> LesBody {
@@ -49,32 +57,42 @@ fn fault(
 
 #[test]
 fn messages_cross_from_the_side_that_they_come_from() {
-    let mut both = world(true);
-    assert!(
-        client(&mut both).tunnel.agreement().agrees_on_les()
-            && server(&mut both).tunnel.agreement().agrees_on_les()
-    );
+    let mut both = world(Some(false));
+    assert_eq!(accords(&mut both), [LesAccord::Agreed; 2]);
     for kind in [LesKind::Q1, LesKind::Q3] {
-        assert_eq!(fault(world(true), client, kind), None);
-        let said = fault(world(true), server, kind).expect("a fault");
+        assert_eq!(fault(world(Some(false)), client, kind), None);
+        let said = fault(world(Some(false)), server, kind).expect("a fault");
         assert!(said.contains("a message of LES out of place"), "{said}");
     }
-    assert_eq!(fault(world(true), server, LesKind::Q2), None);
-    let said = fault(world(true), client, LesKind::Q2).expect("a fault");
+    assert_eq!(fault(world(Some(false)), server, LesKind::Q2), None);
+    let said = fault(world(Some(false)), client, LesKind::Q2).expect("a fault");
+    assert!(said.contains("a message of LES out of place"), "{said}");
+}
+
+/// Client and server are not agreed, and the client asks all the same, for it cannot know.
+fn skipped(offered: Option<bool>, accord: LesAccord) {
+    let mut one = world(offered);
+    assert_eq!(accords(&mut one), [accord; 2]);
+    for kind in [LesKind::Q1, LesKind::Q3] {
+        assert_eq!(fault(world(offered), client, kind), None, "{kind:?}");
+    }
+    let said = fault(one, server, LesKind::Q2).expect("a fault");
     assert!(said.contains("a message of LES out of place"), "{said}");
 }
 
 #[test]
-fn a_message_that_nobody_agreed_on_ends_the_tunnel() {
-    let mut one = world(false);
-    assert!(!client(&mut one).tunnel.agreement().agrees_on_les());
-    assert!(fault(one, server, LesKind::Q2).is_some());
-    assert!(fault(world(false), client, LesKind::Q1).is_some());
+fn what_a_client_asks_a_server_without_les_is_skipped() {
+    skipped(None, LesAccord::Lacking);
+}
+
+#[test]
+fn what_a_client_asks_a_server_with_other_keys_is_skipped() {
+    skipped(Some(true), LesAccord::OtherKeys);
 }
 
 #[test]
 fn every_association_has_a_secret_of_its_own_that_both_ends_have() {
-    let mut world = world(true);
+    let mut world = world(Some(false));
     let secret = |end: &mut Connection, count: u32| end.exporter(b"a label", &count.to_be_bytes());
     let first = secret(client(&mut world), 0);
     assert!(first.is_some());

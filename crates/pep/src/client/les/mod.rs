@@ -11,8 +11,8 @@
 //! tunnel, and so does every one while the tunnel goes over TLS, because UDP does not pass: then the rules lead them to the
 //! listener ([`Layering::leads`]).
 
-mod introductions;
 mod peps;
+mod road;
 mod standing;
 mod unheard;
 
@@ -24,7 +24,7 @@ use std::rc::Rc;
 
 use bentpipe_proto::tunnel::{LesBody, LesKind};
 use bentpipe_sealed::les::Unwritten;
-use bentpipe_sealed::les::sa::{AnswerCode, Initiator, PepKey, Plan, Psk, Step, Unsent, Violation};
+use bentpipe_sealed::les::sa::{AnswerCode, Material, PepKey, Plan, Psk, Step, Unsent};
 use bytes::{Bytes, BytesMut};
 use tokio::net::UdpSocket;
 use tokio::task::yield_now;
@@ -36,8 +36,10 @@ use crate::keys::PrivateKey;
 use crate::les::{BATCH, LesTraffic, READ, begins_connection, fresh, material, psk, tcp};
 use crate::process::{self, RunError};
 use crate::status;
-use bentpipe_tunnel::engine::{Connection, ConnectionId};
+use bentpipe_tunnel::engine::Connection;
+use bentpipe_tunnel::transport::LesAccord;
 use peps::Peps;
+use road::{LesAgreement, LesRoad};
 use unheard::Unheard;
 
 /// TCP of a client that goes by LES.
@@ -46,9 +48,11 @@ pub(crate) struct Layering {
     tunnels: Rc<Tunnels>,
     socket: UdpSocket,
     road: RefCell<LesRoad>,
+    /// Associations of attempts, which ask before the server has greeted.
+    early: RefCell<Vec<LesAgreement>>,
     traffic: Rc<RefCell<LesTraffic>>,
-    /// A server without LES is in the log.
-    lacking_told: Cell<bool>,
+    /// Outcome of the last tunnel's offers, as the log has it.
+    told: Cell<LesAccord>,
     /// The tunnel goes over TLS: UDP does not pass, or is not to be used.
     over_tls: Cell<bool>,
     unheard: RefCell<Unheard>,
@@ -58,33 +62,6 @@ pub(crate) struct Layering {
     peps: Rc<Peps>,
     /// PEPs that the server of this number has accepted.
     accepted: RefCell<(usize, BTreeSet<PepKey>)>,
-}
-
-/// Way of the packets just now.
-enum LesRoad {
-    /// There is no tunnel: packets are dropped.
-    NoTunnel,
-    /// The server of the last tunnel has no LES: its connections go through the tunnel.
-    Lacking,
-    /// The server has LES.
-    Agreed(Box<LesAgreement>),
-}
-
-/// Associations of one tunnel.
-struct LesAgreement {
-    tunnel: ConnectionId,
-    /// Address of the server for packets.
-    server: SocketAddr,
-    initiator: Initiator,
-    /// Reason of the last refusal, while no association stands.
-    refused: Option<AnswerCode>,
-}
-
-impl LesRoad {
-    /// False if TCP of the prefixes is to go through the tunnel.
-    fn leads(&self) -> bool {
-        !matches!(self, Self::Lacking)
-    }
 }
 
 impl Layering {
@@ -106,8 +83,9 @@ impl Layering {
             tunnels: tunnels.clone(),
             socket: UdpSocket::from_std(socket()?)?,
             road: RefCell::new(LesRoad::NoTunnel),
+            early: RefCell::default(),
             traffic: Rc::default(),
-            lacking_told: Cell::new(false),
+            told: Cell::default(),
             over_tls: Cell::new(false),
             unheard: RefCell::default(),
             psk: psk(les.psk_file.as_deref()).map_err(RunError::Key)?,
@@ -119,33 +97,6 @@ impl Layering {
     /// True if TCP of the prefixes is to be led into the device; false while the server has no LES, or UDP does not pass.
     pub(super) fn leads(&self) -> bool {
         !self.over_tls.get() && self.road.borrow().leads()
-    }
-
-    /// The tunnel is the one of this attempt from now on.
-    pub(super) fn on_ready(&self, attempt: &Attempt) {
-        self.unheard.take();
-        let agrees = |connection: &Connection| Some(connection.tunnel.agreement().agrees_on_les());
-        let agrees = self.tunnels.look_at(attempt.id, agrees) == Some(true);
-        let told = self.lacking_told.replace(!agrees);
-        if agrees {
-            let server = self.reachable((attempt.address.ip(), self.config.port).into());
-            let agreement = LesAgreement {
-                tunnel: attempt.id,
-                server,
-                initiator: Initiator::new(self.plan(attempt)),
-                refused: None,
-            };
-            self.road.replace(LesRoad::Agreed(Box::new(agreement)));
-            self.tick();
-        } else {
-            if !told {
-                tracing::warn!(
-                    "the server has no LES: TCP of its `destinations` goes through the tunnel; give its configuration `[les]`, and this client no `max_rate` there"
-                );
-            }
-            self.road.replace(LesRoad::Lacking);
-        }
-        self.look_at_wire();
     }
 
     /// The associations that are wanted with the server of this attempt.
@@ -175,34 +126,6 @@ impl Layering {
         }
     }
 
-    /// There is no tunnel any more, and its associations have ended with it. PEPs keep what they have until the next stands, or
-    /// its time is over: what they relay goes on then.
-    pub(super) fn on_lost(&self) {
-        let mut road = self.road.borrow_mut();
-        if let LesRoad::Agreed(_) = *road {
-            *road = LesRoad::NoTunnel;
-        }
-    }
-
-    /// Takes a message of the server. An error says why the tunnel is to be closed.
-    pub(super) fn on_message(
-        &self,
-        tunnel: ConnectionId,
-        kind: LesKind,
-        body: &LesBody,
-    ) -> Result<(), Violation> {
-        let mut road = self.road.borrow_mut();
-        let LesRoad::Agreed(agreed) = &mut *road else {
-            return Ok(());
-        };
-        // Another message is refused by the tunnel, for it goes the other way.
-        if agreed.tunnel == tunnel && kind == LesKind::Q2 {
-            agreed.initiator.on_q2(process::now(), body.as_ref())?;
-            self.advance(agreed);
-        }
-        Ok(())
-    }
-
     /// Looks whether an association is to begin or to end; to be called every second. True: what [`Self::leads`] says has
     /// changed.
     pub(super) fn tick(&self) -> bool {
@@ -224,16 +147,10 @@ impl Layering {
             while let Some(step) = agreed.initiator.poll_step() {
                 self.take_step(step, agreed);
             }
-            let now = process::now();
-            let inputs = agreed.initiator.due(now).and_then(|count| {
-                if let Some(psk) = &self.psk {
-                    return Some(fresh(psk.exporter(count)));
-                }
-                let inputs = |connection: &Connection| material(connection, count);
-                self.tunnels.look_at(agreed.tunnel, inputs)
-            });
-            let Some(inputs) = inputs else { break };
-            agreed.initiator.begin(now, inputs);
+            let Some(inputs) = self.inputs(agreed) else {
+                break;
+            };
+            agreed.initiator.begin(process::now(), inputs);
         }
         if agreed.initiator.live().stands() {
             let live = agreed.initiator.live().receives().collect();
@@ -241,19 +158,33 @@ impl Layering {
         }
     }
 
+    /// Sends Q1 or Q3, in a laboratory beside the tunnel.
+    fn send_message(&self, agreed: &LesAgreement, kind: LesKind, body: LesBody) {
+        if let Some(psk) = &self.psk {
+            // What is lost is sent again.
+            let message = psk.ask(body.as_ref());
+            let _ = self.socket.try_send_to(&message, agreed.server);
+            return;
+        }
+        self.tunnels.change(agreed.tunnel, |connection| {
+            connection.tunnel.send_les(kind, body)
+        });
+    }
+
+    /// Inputs of the association that is due with `agreed`, if one is.
+    fn inputs(&self, agreed: &LesAgreement) -> Option<Material> {
+        let count = agreed.initiator.due(process::now())?;
+        if let Some(psk) = &self.psk {
+            return Some(fresh(psk.exporter(count)));
+        }
+        let inputs = |connection: &Connection| material(connection, count);
+        self.tunnels.look_at(agreed.tunnel, inputs)
+    }
+
     fn take_step(&self, step: Step, agreed: &mut LesAgreement) {
         let id = agreed.tunnel;
         match step {
-            Step::Send(kind, body) => {
-                if let Some(psk) = &self.psk {
-                    // What is lost is sent again.
-                    let message = psk.seal(kind, body.as_ref());
-                    let _ = self.socket.try_send_to(&message, agreed.server);
-                    return;
-                }
-                self.tunnels
-                    .change(id, |connection| connection.tunnel.send_les(kind, body));
-            }
+            Step::Send(kind, body) => self.send_message(agreed, kind, body),
             Step::Established(count) => {
                 agreed.refused = None;
                 // Those that have no key of it are to reset what they relay, while they can.
@@ -304,7 +235,7 @@ impl Layering {
                 // A connection that began in the tunnel's packets would end when the listener has the rest of it. Others have begun
                 // at the far side, whose packets come through the tunnel.
                 LesRoad::Lacking if !begins_connection(packet) => true,
-                LesRoad::Agreed(_) | LesRoad::Lacking | LesRoad::NoTunnel => {
+                LesRoad::Agreed(_) | LesRoad::OtherKeys | LesRoad::Lacking | LesRoad::NoTunnel => {
                     self.traffic.borrow_mut().without_association();
                     false
                 }
@@ -365,13 +296,8 @@ impl Layering {
         let LesRoad::Agreed(agreed) = &mut *road else {
             return false;
         };
-        let message = self.psk.as_ref().and_then(|psk| psk.open(datagram));
-        if let Some((kind, body)) = message {
-            // Whoever repeats an old one is not answered.
-            let now = process::now();
-            if kind == LesKind::Q2 && agreed.initiator.on_q2(now, body).is_ok() {
-                self.advance(agreed);
-            }
+        if let Some(psk) = self.psk.as_ref().filter(|_| Psk::is_message(datagram)) {
+            self.take_answer(psk, agreed, datagram);
             return false;
         }
         let mut traffic = self.traffic.borrow_mut();
@@ -389,6 +315,19 @@ impl Layering {
         opened.is_ok()
     }
 
+    /// Takes Q2 of a laboratory's server, if `datagram` is the answer to what was asked last.
+    fn take_answer(&self, psk: &Psk, agreed: &mut LesAgreement, datagram: &[u8]) {
+        let question = agreed.initiator.question();
+        let body = question.and_then(|q1| psk.answered(datagram, &q1));
+        let now = process::now();
+        match body.map(|body| agreed.initiator.on_q2(now, body)) {
+            Some(Ok(())) => self.advance(agreed),
+            Some(Err(fault)) => tracing::debug!("a message of LES is refused: {fault}"),
+            // Twice, if Q1 had to be; or an old one that somebody repeats.
+            None => self.traffic.borrow_mut().repeated(),
+        }
+    }
+
     /// Packets, counted.
     pub(super) fn traffic(&self) -> &Rc<RefCell<LesTraffic>> {
         &self.traffic
@@ -400,6 +339,7 @@ impl Layering {
         let (stands, reason) = match &mut *self.road.borrow_mut() {
             LesRoad::NoTunnel => (false, Some("there is no tunnel".to_owned())),
             LesRoad::Lacking => (false, Some("the server has no LES".to_owned())),
+            LesRoad::OtherKeys => (false, Some(self.other_keys())),
             LesRoad::Agreed(_) if self.over_tls.get() => (
                 false,
                 Some("the tunnel goes over TLS, and LES needs UDP".to_owned()),

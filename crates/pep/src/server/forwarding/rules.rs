@@ -39,6 +39,11 @@ pub(super) fn body(ports: &[u16], forwarding: Option<&Forwarding>, router: Route
     chains.iter().map(Chain::to_string).collect()
 }
 
+/// What stays of the table if this machine's own programs may still talk to clients when the server has stopped.
+pub(super) fn left_behind(translated: &[IpNet]) -> String {
+    quiet(&[], translated).to_string()
+}
+
 /// Drops the kernel's ICMP errors about datagrams to `ports`. The error quotes the datagram: its destination port stands
 /// behind 8 bytes of ICMP, the quoted IP header (20 or 40 bytes) and the source port. Drops, too, what this machine's own programs
 /// say to clients once the device is gone.

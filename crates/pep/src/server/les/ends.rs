@@ -20,10 +20,19 @@ use crate::process;
 use crate::shard::Shard;
 use crate::status;
 use bentpipe_tunnel::engine::{Connection, ConnectionId, Engine};
+use bentpipe_tunnel::transport::LesAccord;
 
 /// Time after its last packet for which a client is sent packets of LES: a NAT on the way may forget it soon after, or its address
 /// may have changed. The tunnel follows both, so packets take that way then.
 const WAY_BACK: Duration = Duration::from_secs(20);
+
+/// Reason at a server with a pre-shared key, whose client has none.
+const NO_KEY_THERE: &str = "LES carries nothing: `flow` of the client's [les] is \"short\" or \"paper\", and this server takes \"psk\" alone, for it has \
+     [les.laboratory]; remove that table here, or set `flow = \"psk\"` with [les.laboratory] and the same key there";
+
+/// Reason at a server without a pre-shared key, whose client has one.
+const NO_KEY_HERE: &str = "LES carries nothing: `flow` of the client's [les] is \"psk\", and this server takes \"short\" and \"paper\" alone, for its [les] has \
+     no [les.laboratory]; remove `flow` and [les.laboratory] there, or add [les.laboratory] with the same key here";
 
 /// Packets of one tunnel that were opened.
 pub(in crate::server) type OpenedPackets = (ConnectionId, Vec<Bytes>);
@@ -45,6 +54,8 @@ struct LayeredEnd {
     /// Way that the client's last valid packet came by, and when.
     back: Option<(ReturnPath, Instant)>,
     traffic: LesTraffic,
+    /// Reason why no association can begin.
+    hindered: Option<&'static str>,
 }
 
 impl LayeredEnds {
@@ -69,10 +80,30 @@ impl LayeredEnds {
         connection: &mut Connection,
     ) {
         if !client.is_paced() {
-            connection.tunnel.agreement_mut().offer_les();
+            let pre_shared = self.tunnels.psk.is_some();
+            connection.tunnel.agreement_mut().offer_les(pre_shared);
             self.tunnels.on_client((self.index, id));
             self.ends.borrow_mut().insert(id, LayeredEnd::default());
         }
+    }
+
+    /// Outcome of both sides' offers; `None` if the tunnel is over.
+    fn accord(&self, id: ConnectionId) -> Option<LesAccord> {
+        let accord = |engine: &Engine| Some(engine.peek(id)?.tunnel.agreement().les());
+        self.shard.peek(accord)
+    }
+
+    /// A client has greeted; returns why no association of it can begin, though it asks for LES.
+    pub(in crate::server) fn on_ready(&self, id: ConnectionId) -> Option<&'static str> {
+        let differs = self.accord(id) == Some(LesAccord::OtherKeys);
+        let why = match (differs, self.tunnels.psk.is_some()) {
+            (false, _) => return None,
+            (true, true) => NO_KEY_THERE,
+            (true, false) => NO_KEY_HERE,
+        };
+        let mut ends = self.ends.borrow_mut();
+        ends.get_mut(&id)?.hindered = Some(why);
+        Some(why)
     }
 
     /// True if LES was offered to the client of this tunnel.
@@ -80,7 +111,7 @@ impl LayeredEnds {
         self.ends.borrow().contains_key(&id)
     }
 
-    /// Takes a message of a client; returns packets that were faster.
+    /// Takes a message of a client, which is skipped where both have not agreed on LES; returns packets that were faster.
     ///
     /// # Errors
     /// The client breaks the protocol: its tunnel is to be closed.
@@ -91,7 +122,8 @@ impl LayeredEnds {
         body: &LesBody,
     ) -> Result<Vec<Bytes>, Violation> {
         let mut ends = self.ends.borrow_mut();
-        let Some(end) = ends.get_mut(&id) else {
+        let agreed = self.accord(id) == Some(LesAccord::Agreed);
+        let Some(end) = ends.get_mut(&id).filter(|_| agreed) else {
             return Ok(Vec::new());
         };
         let now = process::now();
@@ -149,21 +181,19 @@ impl LayeredEnds {
         let Some(psk) = &self.tunnels.psk else {
             return false;
         };
-        let Some((kind, body)) = psk.open(datagram) else {
+        let Some(body) = psk.asked(datagram) else {
             return false;
         };
-        if let Ok(proposal) = Proposal::parse(body)
-            && kind == LesKind::Q1
-        {
+        if let Ok(proposal) = Proposal::parse(body) {
             let material = fresh(psk.exporter(proposal.count));
             if let Err(fault) = self.judge(end, &proposal, &material) {
                 tracing::debug!("a message of LES is refused: {fault}");
             }
         }
         while let Some(step) = end.responder.poll_step() {
-            if let Step::Send(kind, body) = step {
+            if let Step::Send(_, answer) = step {
                 // What is lost is asked for again.
-                from.send(&psk.seal(kind, body.as_ref()));
+                from.send(&psk.answer(answer.as_ref(), body));
             }
         }
         true
@@ -291,6 +321,7 @@ impl LayeredEnds {
         let stands = end.responder.live().stands();
         Some(status::Les {
             laboratory: self.tunnels.psk.is_some(),
+            reason: end.hindered.map(str::to_owned),
             ..end.traffic.report(stands)
         })
     }

@@ -7,8 +7,9 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::LesKind;
+use zeroize::Zeroizing;
 
-use super::super::{EndSender, MAX_NUMBER, Roots, SpiPair};
+use super::super::{EndSender, EndToken, MAX_NUMBER, Roots, SpiPair};
 use super::granting::{Granting, Plan, REKEY};
 use super::message::{Answer, AnswerCode, Handshake, PepKey, Proof, Proposal};
 use super::{Live, Material, Step, Violation, send};
@@ -42,6 +43,7 @@ enum Progress {
     Short {
         granting: Granting,
         sender: Option<EndSender>,
+        token: EndToken,
     },
     /// A has its half of the keys' inputs.
     Exchange {
@@ -58,6 +60,8 @@ struct Current {
     /// PEPs that B has accepted in it.
     peps: Vec<PepKey>,
     granting: Granting,
+    /// Token with which A ends it, and those before.
+    token: EndToken,
 }
 
 /// End A of the associations of one tunnel.
@@ -71,6 +75,8 @@ pub struct Initiator {
     changed: bool,
     /// Earlier associations end with the next one at once.
     at_once: bool,
+    /// Token of the last association that A has sent with and retired.
+    retired: Option<EndToken>,
     /// Refusals in a row.
     refused: u32,
     not_before: Option<Instant>,
@@ -89,6 +95,7 @@ impl Initiator {
             current: None,
             changed: false,
             at_once: false,
+            retired: None,
             refused: 0,
             not_before: None,
             steps: VecDeque::new(),
@@ -113,13 +120,18 @@ impl Initiator {
     pub fn begin(&mut self, now: Instant, material: Material) {
         let Some(count) = self.due(now) else { return };
         self.next += 1;
-        let short = self.plan.handshake == Handshake::Short;
+        let handshake = self.plan.handshake;
+        let short = handshake == Handshake::Short;
+        let psk = handshake == Handshake::Psk;
+        // Without a tunnel B ends nothing on the word of Q1 alone, which may be a copy.
+        let ended = self.retired.clone().filter(|_| psk && self.at_once);
         let proposal = Proposal {
             count,
-            handshake: self.plan.handshake,
-            at_once: self.at_once,
+            handshake,
+            at_once: self.at_once && (!psk || ended.is_some()),
             random: material.random,
             to_a: (!short).then_some(material.spi),
+            ended,
             selectors: self.plan.selectors.clone(),
             peps: self.plan.peps.clone(),
         };
@@ -164,7 +176,11 @@ impl Initiator {
         self.asked = Some(Asked {
             count,
             peps: proposal.peps.clone(),
-            progress: Progress::Short { granting, sender },
+            progress: Progress::Short {
+                granting,
+                sender,
+                token: roots.end_token(),
+            },
         });
         true
     }
@@ -210,10 +226,11 @@ impl Initiator {
             self.on_refused(now, &asked, &answer);
             return Ok(());
         }
-        let granting = match asked.progress {
+        let (granting, token) = match asked.progress {
             Progress::Short {
                 mut granting,
                 sender,
+                token,
             } => {
                 for pep in &asked.peps {
                     if !self.accepts(*pep) {
@@ -222,7 +239,7 @@ impl Initiator {
                 }
                 let waits = sender.into_iter();
                 waits.for_each(|sender| self.live.send(now, asked.count, sender));
-                granting
+                (granting, token)
             }
             Progress::Exchange {
                 proposal, exporter, ..
@@ -235,6 +252,7 @@ impl Initiator {
             since: now,
             peps: asked.peps,
             granting,
+            token,
         });
         self.refused = 0;
         self.steps.push_back(Step::Established(asked.count));
@@ -248,7 +266,7 @@ impl Initiator {
         proposal: &Proposal,
         exporter: &Exporter,
         answer: &Answer,
-    ) -> Option<Granting> {
+    ) -> Option<(Granting, EndToken)> {
         let ((random_b, to_b), to_a) = (answer.own.as_ref()?, proposal.to_a?);
         let spis = SpiPair { to_b: *to_b, to_a };
         if spis.to_b == spis.to_a || !self.live.is_new(spis.to_b) {
@@ -271,7 +289,7 @@ impl Initiator {
             self.grant(*pep, &mut granting);
         }
         self.live.send(now, count, sender);
-        Some(granting)
+        Some((granting, roots.end_token()))
     }
 
     fn on_refused(&mut self, now: Instant, asked: &Asked, answer: &Answer) {
@@ -291,6 +309,20 @@ impl Initiator {
         // Whatever asked for this one asks for the next.
         self.changed = true;
         self.steps.push_back(Step::Refused(answer.code));
+    }
+
+    /// Q1 that B has not answered yet, if one is repeated until it is: that of the PSK flow, which
+    /// its answer is bound to.
+    #[must_use]
+    pub fn question(&self) -> Option<Zeroizing<Vec<u8>>> {
+        match &self.asked.as_ref()?.progress {
+            Progress::Exchange {
+                proposal,
+                again: Some(_),
+                ..
+            } => Some(proposal.encode()),
+            Progress::Exchange { .. } | Progress::Short { .. } => None,
+        }
     }
 
     /// Step that is to be taken next.

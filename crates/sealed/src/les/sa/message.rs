@@ -8,7 +8,7 @@ use bytes::BufMut as _;
 use ipnet::IpNet;
 use zeroize::Zeroizing;
 
-use super::super::{HeaderRoot, Spi, SpiPair, Writer};
+use super::super::{EndToken, HeaderRoot, Spi, SpiPair, Writer};
 use super::fields::{Fields, MAX_PEPS, MessageFault, message, put_address, put_selectors};
 
 /// Random bytes of one end for one association; wiped, and not printed.
@@ -67,6 +67,9 @@ pub struct Proposal {
     pub random: Random,
     /// Name of the direction toward A. `None` in the short flow alone, which derives it.
     pub to_a: Option<Spi>,
+    /// Token of the association that A has sent with: in the PSK flow, where nothing else proves
+    /// that Q1 is no copy, what B ends if `at_once` asks for it.
+    pub ended: Option<EndToken>,
     /// Destinations at B's side whose TCP goes this way.
     pub selectors: Vec<IpNet>,
     /// PEPs that are to have K2.
@@ -84,6 +87,9 @@ impl Proposal {
         out.put_slice(self.random.bytes());
         if let Some(spi) = self.to_a {
             out.put_u32(spi.get());
+        }
+        if let Some(token) = &self.ended {
+            out.put_slice(token.bytes());
         }
         put_selectors(&self.selectors, &mut out);
         out.put_u8(self.peps.len() as u8);
@@ -105,6 +111,10 @@ impl Proposal {
         let random = Random(fields.secret()?);
         let named = handshake != Handshake::Short;
         let to_a = named.then(|| fields.spi()).transpose()?;
+        let shows = handshake == Handshake::Psk && at_once;
+        let ended = shows
+            .then(|| fields.secret().map(EndToken::new))
+            .transpose()?;
         let selectors = fields.selectors()?;
         let count_of_peps = fields.length("the number of PEPs", MAX_PEPS)?;
         let peps = (0..count_of_peps).map(|_| fields.array().map(PepKey));
@@ -119,6 +129,7 @@ impl Proposal {
             at_once,
             random,
             to_a,
+            ended,
             selectors,
             peps,
         })

@@ -37,23 +37,51 @@ impl Psk {
         Exporter::new(bytes)
     }
 
-    /// Datagram that carries a message.
+    /// Datagram that carries Q1.
     #[must_use]
-    pub fn seal(&self, kind: LesKind, body: &[u8]) -> Vec<u8> {
-        let head = [&NO_SPI[..], &[kind.code()]].concat();
-        let mut out = [&head, body].concat();
-        let code = hmac::sign(&self.key(), &out);
+    pub fn ask(&self, q1: &[u8]) -> Vec<u8> {
+        self.seal(LesKind::Q1, q1, &[])
+    }
+
+    /// Q1 of a datagram. `None`: this is another, or nobody's who has the key.
+    #[must_use]
+    pub fn asked<'a>(&self, datagram: &'a [u8]) -> Option<&'a [u8]> {
+        self.open(LesKind::Q1, datagram, &[])
+    }
+
+    /// Datagram that carries `q2`, the answer to `q1`.
+    #[must_use]
+    pub fn answer(&self, q2: &[u8], q1: &[u8]) -> Vec<u8> {
+        self.seal(LesKind::Q2, q2, q1)
+    }
+
+    /// Q2 of a datagram. `None`: this is another, or nobody's who has the key, or not the answer to
+    /// `q1`.
+    #[must_use]
+    pub fn answered<'a>(&self, datagram: &'a [u8], q1: &[u8]) -> Option<&'a [u8]> {
+        self.open(LesKind::Q2, datagram, q1)
+    }
+
+    /// Says whether a datagram is to be a message, be it nobody's who has the key, and no packet.
+    #[must_use]
+    pub fn is_message(datagram: &[u8]) -> bool {
+        datagram.starts_with(&NO_SPI)
+    }
+
+    /// Message of a kind, bound to the one before, if there is one.
+    fn seal(&self, kind: LesKind, body: &[u8], before: &[u8]) -> Vec<u8> {
+        let mut out = [&NO_SPI[..], &[kind.code()], body].concat();
+        let code = hmac::sign(&self.key(), &bound(&out, before));
         out.extend_from_slice(code.as_ref());
         out
     }
 
-    /// Message and its body of a datagram. `None`: this is a packet, or nobody's who has the key.
-    #[must_use]
-    pub fn open<'a>(&self, datagram: &'a [u8]) -> Option<(LesKind, &'a [u8])> {
+    fn open<'a>(&self, kind: LesKind, datagram: &'a [u8], before: &[u8]) -> Option<&'a [u8]> {
         let (text, mac) = datagram.split_last_chunk::<CODE>()?;
         let (&code, body) = text.strip_prefix(&NO_SPI)?.split_first()?;
-        hmac::verify(&self.key(), text, mac).ok()?;
-        Some((LesKind::from_code(code)?, body))
+        let own = code == kind.code();
+        hmac::verify(&self.key(), &bound(text, before), mac).ok()?;
+        own.then_some(body)
     }
 
     fn key(&self) -> hmac::Key {
@@ -61,6 +89,11 @@ impl Psk {
         expand(&self.0, &[b"les psk mac"], &mut *bytes);
         hmac::Key::new(hmac::HMAC_SHA256, &*bytes)
     }
+}
+
+/// Bytes that the code of a message is made of: its own, and those of the message before.
+fn bound(text: &[u8], before: &[u8]) -> Zeroizing<Vec<u8>> {
+    Zeroizing::new([text, before].concat())
 }
 
 impl fmt::Debug for Psk {

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use bentpipe_proto::tunnel::LesKind;
 
-use super::super::{Delivered, HeaderReader, Roots, Spi, SpiPair, Toward, spi_of};
+use super::super::{Delivered, EndToken, HeaderReader, Roots, Spi, SpiPair, Toward, spi_of};
 use super::message::{Answer, AnswerCode, Handshake, PepKey, Proof, Proposal, Random};
 use super::{Live, MAX_ASSOCIATIONS, Material, Step, Unopened, Violation, send};
 use crate::Exporter;
@@ -53,6 +53,8 @@ pub struct Responder {
     /// Lowest count that may come.
     next: u32,
     proposed: Option<Proposed>,
+    /// Token with which A ends the newest association, and those before.
+    token: Option<EndToken>,
     /// PEPs were accepted in the last association that was.
     peps: bool,
     /// Beginnings in the last minute.
@@ -93,10 +95,10 @@ impl Responder {
         if !psk {
             self.next = count + 1;
         }
-        self.proposed = None;
-        if proposal.at_once && !psk {
+        if proposal.at_once && (!psk || self.ends(proposal.ended.as_ref())) {
             self.live.retire(now);
         }
+        self.proposed = None;
         let (answer, spis) = self.judge(now, proposal, material, rules);
         let body = answer.encode();
         if let Some(spis) = spis {
@@ -117,6 +119,14 @@ impl Responder {
         }
         self.steps.push_back(send(LesKind::Q2, body));
         Ok(())
+    }
+
+    /// Says whether `token` is that of the association that A has sent with last: of the newest, or
+    /// of the one that was to be.
+    fn ends(&self, token: Option<&EndToken>) -> bool {
+        let proposed = self.proposed.as_ref().map(|own| own.roots.end_token());
+        let own = [self.token.as_ref(), proposed.as_ref()];
+        token.is_some_and(|token| own.into_iter().flatten().any(|own| own == token))
     }
 
     /// Q2, and the names of the association if it begins.
@@ -251,6 +261,7 @@ impl Responder {
     fn establish(&mut self, now: Instant, count: u32, roots: &Roots, selectors: &[IpNet]) {
         let (sender, receiver) = roots.end_b();
         let spis = roots.spis();
+        self.token = Some(roots.end_token());
         self.live.receive(count, receiver, spis.to_a, selectors);
         self.live.send(now, count, sender);
         self.steps.push_back(Step::Listen(spis.to_b));

@@ -10,6 +10,18 @@ use quinn_proto::Side;
 
 use super::super::event::Fault;
 
+/// Outcome of what both ends of a tunnel have offered of LES (`PROTOCOL.md` §20).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LesAccord {
+    /// One end at least has no LES.
+    Lacking,
+    /// One end has a pre-shared key, and the other has none: no association can begin.
+    OtherKeys,
+    /// Associations may begin.
+    #[default]
+    Agreed,
+}
+
 /// HELLO of this side, and the peer's once it has come.
 pub struct Agreement {
     side: Side,
@@ -151,14 +163,25 @@ impl Agreement {
         self.has(capability::SLE)
     }
 
-    /// Either side, before it greets: it begins or accepts associations of LES.
-    pub fn offer_les(&mut self) {
+    /// Either side, before it greets: it begins or accepts associations of LES, with a `pre_shared` key or without.
+    pub fn offer_les(&mut self, pre_shared: bool) {
         self.local.capabilities |= capability::LES;
+        if pre_shared {
+            self.local.capabilities |= capability::LES_PRE_SHARED;
+        }
     }
 
-    /// True if both sides have offered LES.
-    pub fn agrees_on_les(&self) -> bool {
-        self.has(capability::LES)
+    /// Outcome of both sides' offers of LES, once the peer's HELLO has come.
+    pub fn les(&self) -> LesAccord {
+        if !self.has(capability::LES) {
+            return LesAccord::Lacking;
+        }
+        let theirs = self.remote.as_ref().map_or(0, |hello| hello.capabilities);
+        let differs = (self.local.capabilities ^ theirs) & capability::LES_PRE_SHARED;
+        match differs {
+            0 => LesAccord::Agreed,
+            _ => LesAccord::OtherKeys,
+        }
     }
 
     /// Takes the peer's HELLO.
@@ -210,12 +233,14 @@ impl Agreement {
         Ok(())
     }
 
-    /// Refuses a message of LES that the peer may not send.
+    /// Refuses a message of LES that the peer may not send. A client's come before it can know what the server has, and even
+    /// before the server has decided what it offers: who takes them skips what was not agreed on.
     pub(super) fn on_les(&self, kind: LesKind) -> Result<(), Fault> {
-        let expected = (kind == LesKind::Q2) == (self.side == Side::Client);
-        if !expected || !self.agrees_on_les() {
-            return Err(Fault::Violation("a message of LES out of place"));
-        }
-        Ok(())
+        let expected = match self.side {
+            Side::Client => kind == LesKind::Q2 && self.les() == LesAccord::Agreed,
+            Side::Server => kind != LesKind::Q2,
+        };
+        let out_of_place = Fault::Violation("a message of LES out of place");
+        expected.then_some(()).ok_or(out_of_place)
     }
 }

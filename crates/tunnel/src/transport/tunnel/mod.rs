@@ -37,7 +37,7 @@ use memory::Ceilings;
 use packets::Packets;
 use turns::Turns;
 
-pub use agreement::Agreement;
+pub use agreement::{Agreement, LesAccord};
 pub(super) use carriage::Said;
 pub use flow::Incoming;
 pub(super) use outbox::Outbox;

@@ -63,7 +63,10 @@ impl Initiator {
         self.plan.peps.retain(|own| *own != pep);
         self.plan.accepted.remove(&pep);
         self.live.retire(now);
-        (self.asked, self.current) = (None, None);
+        if let Some(current) = self.current.take() {
+            self.retired = Some(current.token);
+        }
+        self.asked = None;
         (self.at_once, self.changed) = (true, true);
         self.not_before = None;
         self.steps.push_back(Step::Withdraw(pep));

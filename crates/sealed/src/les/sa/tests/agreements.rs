@@ -167,6 +167,7 @@ fn b_begins_so_many_in_a_minute() {
             at_once: false,
             random: material(count, 1).random,
             to_a: None,
+            ended: None,
             selectors: prefixes.to_vec(),
             peps: vec![],
         };

@@ -1,7 +1,7 @@
 //! Messages: what is written is read, in whole alone, and nothing else is.
 
 use super::*;
-use crate::les::{HeaderRoot, Roots, SpiPair, Writer};
+use crate::les::{EndToken, HeaderRoot, Roots, SpiPair, Writer};
 use crate::page;
 
 fn run(first: u8) -> Zeroizing<[u8; 32]> {
@@ -15,12 +15,14 @@ fn spis() -> SpiPair {
 
 fn proposal(handshake: Handshake) -> Proposal {
     let paper = handshake == Handshake::Paper;
+    let psk = handshake == Handshake::Psk;
     Proposal {
         count: 5,
         handshake,
         at_once: !paper,
         random: Random::new(run(0x20)),
-        to_a: paper.then_some(spis().to_a),
+        to_a: (paper || psk).then_some(spis().to_a),
+        ended: psk.then(|| EndToken::new(run(0x80))),
         selectors: plan(handshake).selectors,
         peps: PEPS.to_vec(),
     }
@@ -67,7 +69,8 @@ fn messages_are_those_of_the_page() {
     let proof = Proof { count: 5, code };
     assert_eq!(*proof.encode(), vector("LES: Q3"));
     assert_eq!(*grant().encode(), vector("LES: Q4"));
-    for proposal in [short, paper] {
+    let pre_shared = proposal(Handshake::Psk);
+    for proposal in [short, paper, pre_shared] {
         assert_eq!(Proposal::parse(&proposal.encode()), Ok(proposal));
     }
     for answer in [accepted(), refused] {
@@ -78,12 +81,34 @@ fn messages_are_those_of_the_page() {
     assert_eq!(*read.encode(), *grant().encode());
 }
 
+#[test]
+fn datagrams_of_the_pre_shared_key_are_those_of_the_page() {
+    let vector = |name: &str| page::vector("20.8", name);
+    let (psk, q1) = (Psk::new(b"secret"), proposal(Handshake::Psk).encode());
+    let asked = psk.ask(&q1);
+    assert_eq!(asked, vector("LES: Q1, PSK"));
+    assert_eq!(psk.asked(&asked), Some(&q1[..]));
+    let q2 = accepted().encode();
+    let answer = psk.answer(&q2, &q1);
+    assert_eq!(answer, vector("LES: Q2, PSK"));
+    assert_eq!(psk.answered(&answer, &q1), Some(&q2[..]));
+    let exporter = Exporter::new(run(0));
+    let roots = Roots::derive(&exporter, 5, &run(0x20), Some(&run(0x40)), spis());
+    assert_eq!(
+        roots.end_token().bytes()[..],
+        vector("LES: token of an end")
+    );
+}
+
 /// What reads one message, and writes it again.
 type Reader = fn(&[u8]) -> Result<Vec<u8>, MessageFault>;
 
 #[test]
 fn every_cut_is_a_fault_and_every_other_byte_is_kept_or_refused() {
-    let all: [(Zeroizing<Vec<u8>>, Reader); 6] = [
+    let all: [(Zeroizing<Vec<u8>>, Reader); 7] = [
+        (proposal(Handshake::Psk).encode(), |bytes| {
+            Proposal::parse(bytes).map(|it| it.encode().to_vec())
+        }),
         (proposal(Handshake::Paper).encode(), |bytes| {
             Proposal::parse(bytes).map(|it| it.encode().to_vec())
         }),
@@ -111,7 +136,7 @@ fn every_cut_is_a_fault_and_every_other_byte_is_kept_or_refused() {
     for (index, (whole, read)) in all.into_iter().enumerate() {
         for cut in 0..whole.len() {
             // Q2 of the short flow ends before what B adds in the paper's.
-            let short = index == 1 && cut == 8;
+            let short = index == 2 && cut == 8;
             assert_eq!(read(&whole[..cut]).is_ok(), short, "{index} {cut}");
         }
         let longer = [&whole[..], &[0]].concat();

@@ -1,0 +1,160 @@
+//! Sockets of this machine's programs, by the address that they talk to: found and ended (sock_diag(7)).
+//!
+//! ```text
+//!   end_sockets ── inet_diag: all of a protocol ──► those to `peers` ── SOCK_DESTROY ──► the program hears ECONNABORTED
+//! ```
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use netlink_sys::protocols::NETLINK_SOCK_DIAG;
+use rustix::io::Errno;
+
+use crate::netlink::Netlink;
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const SOCK_DESTROY: u16 = 21;
+
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// States of sockets that have a peer, as bits: all but closed (7) and listening (10).
+const WITH_PEER: u32 = 0xfff & !(1 << 7) & !(1 << 10);
+
+/// Length of `struct inet_diag_sockid`, bytes: ports, addresses, interface, cookie.
+const IDENTITY: usize = 48;
+
+/// Place of the identity in `struct inet_diag_msg`, and in it of the peer's address.
+const IDENTITY_AT: usize = 4;
+const PEER_AT: usize = 20;
+
+/// Ends all TCP connections and connected UDP sockets of this network namespace whose peer is in `peers`; returns how many.
+///
+/// # Errors
+/// The privilege (CAP_NET_ADMIN) is missing, or the kernel cannot do it: it needs `CONFIG_INET_DIAG_DESTROY`.
+pub fn end_sockets(peers: &[IpNet]) -> io::Result<usize> {
+    let mut ended = 0;
+    for family in [AF_INET, AF_INET6] {
+        for protocol in [TCP, UDP] {
+            match end_some((family, protocol), peers) {
+                Ok(some) => ended += some,
+                // A machine without IPv6 has no socket of it.
+                Err(error) if family == AF_INET6 && is(&error, Errno::NOENT) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(ended)
+}
+
+fn end_some((family, protocol): (u8, u8), peers: &[IpNet]) -> io::Result<usize> {
+    let mut netlink = Netlink::open(NETLINK_SOCK_DIAG)?;
+    let all = request((family, protocol), WITH_PEER, &[0; IDENTITY]);
+    let sockets = netlink.dump(SOCK_DIAG_BY_FAMILY, &all)?;
+    let mut ended = 0;
+    for socket in &sockets {
+        let Some(identity) = identity(&socket.body) else {
+            continue;
+        };
+        let peer = peer(family, identity);
+        if !peers.iter().any(|own| own.contains(&peer)) {
+            continue;
+        }
+        let one = request((family, protocol), WITH_PEER, identity);
+        match netlink.request(SOCK_DESTROY, 0, &one) {
+            Ok(()) => ended += 1,
+            // It has ended meanwhile.
+            Err(error) if is(&error, Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(ended)
+}
+
+fn is(error: &io::Error, code: Errno) -> bool {
+    error.raw_os_error() == Some(code.raw_os_error())
+}
+
+/// `struct inet_diag_req_v2`.
+fn request((family, protocol): (u8, u8), states: u32, identity: &[u8; IDENTITY]) -> Vec<u8> {
+    let mut bytes = vec![family, protocol, 0, 0];
+    bytes.extend_from_slice(&states.to_ne_bytes());
+    bytes.extend_from_slice(identity);
+    bytes
+}
+
+/// Identity in `struct inet_diag_msg`; `None` if that is cut off.
+fn identity(message: &[u8]) -> Option<&[u8; IDENTITY]> {
+    message.get(IDENTITY_AT..)?.first_chunk()
+}
+
+/// Address of the peer; that of an IPv4 peer in its own form.
+fn peer(family: u8, identity: &[u8; IDENTITY]) -> IpAddr {
+    let address: [u8; 16] = std::array::from_fn(|at| identity[PEER_AT + at]);
+    match family {
+        AF_INET => {
+            let [a, b, c, d, ..] = address;
+            Ipv4Addr::new(a, b, c, d).into()
+        }
+        _ => Ipv6Addr::from(address).to_canonical(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read as _};
+    use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+
+    use super::*;
+    use crate::netns::NetNs;
+
+    /// Both ends of a connection to `listening`, reached at `address`.
+    fn pair(listening: &str, address: &str) -> [TcpStream; 2] {
+        let listener = TcpListener::bind((listening, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let to: SocketAddr = (address.parse::<IpAddr>().unwrap(), port).into();
+        let near = TcpStream::connect(to).unwrap();
+        [near, listener.accept().unwrap().0]
+    }
+
+    fn is_ended(stream: &mut TcpStream) -> bool {
+        stream.set_nonblocking(true).unwrap();
+        match stream.read(&mut [0]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+            Err(error) => error.kind() == ErrorKind::ConnectionAborted,
+            Ok(_) => false,
+        }
+    }
+
+    #[test]
+    fn sockets_to_the_peers_end_and_no_others() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let place = NetNs::temporary("live-sockets").unwrap();
+        place.run("ip", &["link", "set", "lo", "up"]).unwrap();
+        place.enter(check).unwrap();
+    }
+
+    fn check() {
+        let end = |peer: &str| end_sockets(&[peer.parse().unwrap()]).unwrap();
+        let mut six = pair("::1", "::1");
+        // The second has a socket for both families, whose peer is an IPv4 address.
+        let mut four = [pair("127.0.0.1", "127.0.0.1"), pair("::", "127.0.0.1")];
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        udp.connect("127.2.0.1:9").unwrap();
+        assert_eq!(end("192.0.2.0/24"), 0);
+        assert!(end("::1/128") >= 1);
+        assert!(six.iter_mut().any(is_ended));
+        assert!(!four.iter_mut().flatten().any(is_ended), "others stay");
+        assert!(end("127.0.0.1/32") >= 2);
+        assert!(four.iter_mut().all(|pair| pair.iter_mut().any(is_ended)));
+        udp.send(b"x").expect("its peer is another");
+        assert_eq!(end("127.2.0.0/16"), 1);
+        let error = udp.recv(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
+    }
+}
