@@ -264,7 +264,10 @@ impl SleDoor {
             Ok(fresh) => {
                 let shard = self.shards.get(shard_of(fresh.accepted.id));
                 if shard.is_none_or(|shard| shard.try_send(fresh).is_err()) {
-                    self.crowd(peer, "the shard takes in no sealed flow now");
+                    self.crowd(
+                        peer,
+                        "the thread that it falls to takes in no sealed flow now",
+                    );
                 }
                 return true;
             }
