@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help quick demo test test-full limits ablation leak-test selftest deps privileges lint check-unix compat-test docs fuzz fuzz-long tests slow bench wire lab seeds deny packages install install-test site
+.PHONY: help quick demo test test-full limits ablation leak-test selftest deps privileges lint check-unix compat-test docs fuzz fuzz-long tests slow bench wire lab seeds deny packages install install-test reproducible-test site
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -36,6 +36,7 @@ help:
 	@echo "make compat-test  the last release at either end of a link, today's program at the other; as root. COMPAT_WITH=COMMIT, another"
 	@echo "make packages    .deb, .rpm and static .tar.gz for x86_64 and aarch64; make install, with PREFIX and DESTDIR, without them"
 	@echo "make install-test  the packages on clean Debian that boot in namespaces, and the static archives; as root"
+	@echo "make reproducible-test  packages of this machine's architecture, built twice in different places, are the same to the byte"
 	@echo "make site        the documentation as a site, in target/site"
 	@echo "make lab         bentpipe, plain TCP, OpenVPN and WireGuard over emulated satellites, files and pages in Chromium: half an"
 	@echo "                 hour after the build; as root. LAB_EXPERIMENTS=\"rain policer\" runs others of scenarios/"
@@ -61,7 +62,7 @@ quick:
 # In this order so that cheap checks fail first. All use the dev profile: dependencies are compiled once.
 test: deps privileges lint docs fuzz tests
 
-test-full: test check-unix compat-test slow fuzz-long selftest bench wire deny site install-test
+test-full: test check-unix compat-test slow fuzz-long selftest bench wire deny site install-test reproducible-test
 
 deps:
 	@.ci/deps
@@ -220,6 +221,13 @@ install-test: privileges packages
 	@.ci/deps install
 	packaging/test.sh "$$(ls target/packages/*_$$(dpkg --print-architecture).deb)"
 	for archive in target/packages/*.tar.gz; do packaging/test-static.sh $$archive || exit 1; done
+
+# The committed state, twice: what is not committed is in neither.
+reproducible-test: $(CARGO_DEB)/bin/cargo-deb $(CARGO_GENERATE_RPM)/bin/cargo-generate-rpm $(CARGO_CYCLONEDX)/bin/cargo-cyclonedx
+	@.ci/deps packages
+	CARGO_DEB=$(CARGO_DEB)/bin/cargo-deb CARGO_GENERATE_RPM=$(CARGO_GENERATE_RPM)/bin/cargo-generate-rpm \
+		CARGO_CYCLONEDX=$(CARGO_CYCLONEDX)/bin/cargo-cyclonedx PACKAGES_FOR="$${PACKAGES_FOR:-$$(uname -m)}" \
+		packaging/test-reproducible.sh
 
 # Program, units, completions and man pages below PREFIX; DESTDIR fills another root. BINARY installs what was built elsewhere.
 PREFIX ?= /usr/local

@@ -18,4 +18,7 @@ cp "$stage/generated/commands.md" "$stage/src/docs"
 
 rm -rf "$to"
 "$MDBOOK" build --dest-dir "$to" "$stage"
+# The index of a directory takes its place; links in the pages say README.
+find "$to" -name "*.html" -exec sed -i 's/\(href="[^"]*\)README\.html/\1index.html/g' {} +
+site/links.py "$to"
 echo "the site is $to/index.html"

@@ -5,25 +5,37 @@
 //! journal   <4>link silent since 12 s                                    the journal has times and knows priorities
 //! json      {"timestamp":"…","level":"WARN","message":"link silent since 12 s"}
 //! ```
+//!
+//! A reader that stands still holds nobody up: lines that it leaves no room for are dropped and counted.
 
 mod recent;
+mod sink;
 
 use std::env;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::{LazyLock, Once};
 
+use bentpipe_pep::events;
+use bentpipe_pep::status::EventLevel;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::cli::{LogFormat, LogLevel};
 use crate::exit::Failure;
 use recent::Recent;
+use sink::Sink;
+
+/// Standard error.
+static OUT: LazyLock<Sink<io::Stderr>> = LazyLock::new(|| Sink::new(io::stderr()));
 
 /// Form of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +74,8 @@ pub(crate) fn start(level: LogLevel, format: Option<LogFormat>) -> Form {
             log.with(lines.with_filter(wanted)).init();
         }
     }
+    // Opened now: later the sandbox may be in the way.
+    LazyLock::force(&OUT);
     form
 }
 
@@ -73,6 +87,51 @@ impl Form {
             Self::Text => drop(writeln!(io::stderr(), "{failure}")),
             Self::Journal | Self::Json => tracing::error!("{failure}"),
         }
+    }
+
+    /// Number that the journal takes for the priority of a line (sd-daemon(3)).
+    const fn priority(self, level: Level) -> &'static str {
+        match (self, level) {
+            (Self::Text | Self::Json, _) => "",
+            (Self::Journal, Level::ERROR) => "<3>",
+            (Self::Journal, Level::WARN) => "<4>",
+            (Self::Journal, Level::INFO) => "<6>",
+            (Self::Journal, _) => "<7>",
+        }
+    }
+
+    /// A whole event as a line: text inside of one, which a peer or a file may have written, can neither begin another line nor move
+    /// a terminal's cursor.
+    fn line(self, level: Level, event: &[u8]) -> String {
+        let event = event.strip_suffix(b"\n").unwrap_or(event);
+        let text = String::from_utf8_lossy(event);
+        let mut line = String::with_capacity(text.len() + 4);
+        line.push_str(self.priority(level));
+        for character in text.trim_start_matches(' ').chars() {
+            match (character.is_control(), self) {
+                (false, _) => line.push(character),
+                (true, Self::Text | Self::Journal) => line.extend(character.escape_debug()),
+                (true, Self::Json) => line.push_str(&format!("\\u{:04x}", u32::from(character))),
+            }
+        }
+        line.push('\n');
+        line
+    }
+
+    /// The line that tells how many were dropped before it.
+    fn dropped(self, count: u64) -> String {
+        let text = format!("lines of the log that nobody read in time were dropped: {count}");
+        let mut time = String::new();
+        // A clock that cannot be written is left out.
+        let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+        let event = match self {
+            Self::Text => format!("{time}  WARN {text}"),
+            Self::Journal => text,
+            Self::Json => {
+                format!("{{\"timestamp\":\"{time}\",\"level\":\"WARN\",\"message\":\"{text}\"}}")
+            }
+        };
+        self.line(Level::WARN, event.as_bytes())
     }
 }
 
@@ -88,72 +147,43 @@ fn is_journal() -> bool {
     journal.is_some_and(|journal| own().is_some_and(|own| journal == *own))
 }
 
-/// Makes a writer for each event.
+/// Maker of a writer for each event.
 struct Lines(Form);
 
 impl MakeWriter<'_> for Lines {
-    type Writer = OneLine<io::Stderr>;
+    type Writer = OneLine;
 
     fn make_writer(&self) -> Self::Writer {
-        OneLine {
-            out: io::stderr(),
-            form: self.0,
-            level: Level::INFO,
-        }
+        OneLine(self.0, Level::INFO)
     }
 
     fn make_writer_for(&self, event: &Metadata<'_>) -> Self::Writer {
-        OneLine {
-            level: *event.level(),
-            ..self.make_writer()
-        }
+        OneLine(self.0, *event.level())
     }
 }
 
-/// A writer of events that are lines: text inside of one, which a peer or a file may have written, can neither begin another
-/// line nor move a terminal's cursor.
-struct OneLine<W> {
-    out: W,
-    form: Form,
-    level: Level,
-}
+/// A writer of one event of a level.
+struct OneLine(Form, Level);
 
-impl<W> OneLine<W> {
-    /// Number that the journal takes for the priority of a line (sd-daemon(3)).
-    fn priority(&self) -> &'static str {
-        match (self.form, self.level) {
-            (Form::Text | Form::Json, _) => "",
-            (Form::Journal, Level::ERROR) => "<3>",
-            (Form::Journal, Level::WARN) => "<4>",
-            (Form::Journal, Level::INFO) => "<6>",
-            (Form::Journal, _) => "<7>",
-        }
-    }
-}
-
-impl<W: Write> Write for OneLine<W> {
+impl Write for OneLine {
     /// Takes a whole event, which is how the subscriber writes.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let line = event.strip_suffix(b"\n").unwrap_or(event);
-        let text = String::from_utf8_lossy(line);
-        let mut escaped = String::with_capacity(text.len() + 4);
-        escaped.push_str(self.priority());
-        for character in text.trim_start_matches(' ').chars() {
-            match (character.is_control(), self.form) {
-                (false, _) => escaped.push(character),
-                (true, Form::Text | Form::Journal) => escaped.extend(character.escape_debug()),
-                (true, Form::Json) => {
-                    escaped.push_str(&format!("\\u{:04x}", u32::from(character)));
-                }
-            }
+        static TOLD: Once = Once::new();
+
+        let Self(form, level) = *self;
+        let line = form.line(level, event);
+        if !OUT.put(line.as_bytes(), |count| form.dropped(count)) {
+            // Whoever looks for the log finds out where it went.
+            TOLD.call_once(|| {
+                let text = "standard error is not read fast enough: lines of the log are dropped";
+                events::note(EventLevel::Warn, text);
+            });
         }
-        escaped.push('\n');
-        self.out.write_all(escaped.as_bytes())?;
         Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        Ok(())
     }
 }
 
@@ -162,14 +192,7 @@ mod tests {
     use super::*;
 
     fn written(form: Form, level: Level, event: &str) -> String {
-        let mut out = Vec::new();
-        let mut line = OneLine {
-            out: &mut out,
-            form,
-            level,
-        };
-        line.write_all(event.as_bytes()).expect("a buffer");
-        String::from_utf8(out).expect("text")
+        form.line(level, event.as_bytes())
     }
 
     #[test]
@@ -189,5 +212,18 @@ mod tests {
         let object: serde_json::Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!(object["message"], "closed \u{9b}2J\u{7f}");
         assert!(!line.trim_end().contains(char::is_control), "{line:?}");
+    }
+
+    #[test]
+    fn what_was_dropped_is_told_as_all_else_is() {
+        let text = Form::Text.dropped(7);
+        let told = " WARN lines of the log that nobody read in time were dropped: 7\n";
+        assert!(text.starts_with("20") && text.ends_with(told), "{text}");
+        let journal = Form::Journal.dropped(7);
+        assert!(journal.starts_with("<4>lines of the log"), "{journal}");
+        let json = Form::Json.dropped(7);
+        let object: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(object["level"], "WARN");
+        assert!(object["timestamp"].is_string() && object["message"].is_string());
     }
 }

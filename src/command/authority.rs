@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use bentpipe_pep::authority::{self, Authority, Files};
 use bentpipe_pep::config::{ClientFile, TrustedName};
 
-use super::operator::{give, make, refuse_existing};
+use super::operator::{give, make_all, refuse_existing};
 use crate::cli::{CaInit, CaPlace, Role};
 use crate::exit::Failure;
 
@@ -25,8 +25,10 @@ pub(crate) fn init(options: &CaInit) -> Result<(), Failure> {
         refuse_existing(&[&files.key(), &files.certificate()], MEND)?;
         let made = authority::make(&names)?;
         directory(files.directory())?;
-        make(&files.key(), &made.key)?;
-        make(&files.certificate(), &made.certificate)
+        make_all(&[
+            (&files.key(), &made.key),
+            (&files.certificate(), &made.certificate),
+        ])
     };
     made().map_err(|fault| Failure::Run(anyhow!(fault)))?;
     show(&options.place)

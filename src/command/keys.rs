@@ -1,14 +1,15 @@
 //! `bentpipe genkey` and `bentpipe pubkey`: keys as WireGuard handles them, through standard input and output.
 
-use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, IsTerminal, Read, Write};
+use std::fs::{File, Permissions};
+use std::io::{self, IsTerminal, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, anyhow};
 use bentpipe_pep::keys::{MAX_KEY_FILE, PrivateKey};
 
+use super::hint;
+use super::operator::{key_text, make};
 use crate::cli::Genkey;
 use crate::exit::Failure;
 
@@ -17,7 +18,8 @@ pub(crate) fn genkey(options: &Genkey) -> Result<(), Failure> {
     let generate =
         || PrivateKey::generate().map_err(|_| anyhow!("the system gives no random numbers"));
     if let Some(path) = &options.out {
-        return write_new(path, &generate()?).map_err(Failure::Key);
+        // A key that is lost cannot be had again, so one that is there stays.
+        return make(path, &key_text(&generate()?)).map_err(Failure::Key);
     }
     let opened = close_output_to_others().context("cannot set mode 0600 on standard output")?;
     super::print(&generate()?.to_base64())?;
@@ -30,31 +32,6 @@ pub(crate) fn genkey(options: &Genkey) -> Result<(), Failure> {
         hint("this is the key; `bentpipe genkey --out FILE` makes a file of a new one");
     }
     Ok(())
-}
-
-/// A remark to whoever sits there; without a standard error there is nobody.
-fn hint(text: &str) {
-    let _ = writeln!(io::stderr(), "bentpipe: {text}");
-}
-
-/// Makes the key file at `path`, mode 0600 from birth. A key that is lost cannot be had again, so one that is there stays.
-fn write_new(path: &Path, key: &PrivateKey) -> Result<(), String> {
-    let name = path.display();
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
-    let written = made.and_then(|mut file| {
-        file.write_all(format!("{}\n", key.to_base64()).as_bytes())?;
-        file.sync_all()
-    });
-    written.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => {
-            format!("{name} exists and stays as it is; remove it first, or choose another name")
-        }
-        _ => format!("cannot write private key file {name}: {error}"),
-    })
 }
 
 /// Prints the public key of the private key on standard input.

@@ -33,3 +33,8 @@ fn print(text: &str) -> Result<(), Failure> {
         written => Ok(written.context("cannot write to standard output")?),
     }
 }
+
+/// A remark to whoever sits there; without a standard error there is nobody.
+fn hint(text: &str) {
+    let _ = writeln!(io::stderr(), "bentpipe: {text}");
+}

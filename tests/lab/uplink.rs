@@ -1,11 +1,14 @@
 //! `bentpipe emulate --uplink`: a namespace plays the machine, another the network that it is on, a third what else it has. Needs root.
 
+use std::fs::Permissions;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bentpipe_sys::command::tool;
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_testbed::namespace::namespace;
 use bentpipe_testbed::privileged;
@@ -215,5 +218,64 @@ fn what_a_killed_emulation_leaves_is_removed_by_the_next() {
     }
     assert!(!around.has_device() && around.has_rules() && around.forwards());
     around.emulate(&prefix(4)).stop();
+    around.expect_nothing();
+}
+
+/// Rules that cannot be put back close the way, until they can.
+#[test]
+fn without_rules_nothing_crosses_the_uplink() {
+    if !privileged("uplink") {
+        return;
+    }
+    let around = Neighbours::new();
+    let tools = tempfile::tempdir().expect("a directory");
+    let broken = tools.path().join("broken");
+    let real = String::from_utf8(tool("which").arg("nft").output().expect("which").stdout);
+    let real = real.expect("a path");
+    let script = format!(
+        "#!/bin/sh\n[ ! -e {} ] || {{ echo no memory >&2; exit 1; }}\nexec {} \"$@\"\n",
+        broken.display(),
+        real.trim()
+    );
+    let nft = tools.path().join("nft");
+    std::fs::write(&nft, script).expect("a file");
+    std::fs::set_permissions(&nft, Permissions::from_mode(0o755)).expect("a mode");
+    let mut program = around.machine.command(BENTPIPE);
+    let path = std::env::var("PATH").expect("a path");
+    program.env("PATH", format!("{}:{path}", tools.path().display()));
+    let prefix = format!("bp-upb-{}", std::process::id());
+    let emulator = Emulator::start_by(program, &["leo", "--prefix", &prefix, "--uplink", "out0"]);
+    let user = NetNs::open(&format!("{prefix}-user")).expect("it exists");
+    assert!(answers(&user, &OUTSIDE.to_string()));
+
+    std::fs::write(&broken, "").expect("a file");
+    let flush = ["flush", "ruleset"];
+    around.machine.run("nft", &flush).expect("nft works");
+    let start = Instant::now();
+    while around.forwards() {
+        assert!(start.elapsed() < PATIENCE, "it goes on forwarding");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!answers(&user, "192.0.2.2"), "what no rule let pass");
+    ip(
+        &around.outside,
+        "route add 198.18.255.252/30 via 203.0.113.1",
+    );
+    assert!(!answers(&around.outside, "198.18.255.254"));
+    assert!(!answers(&around.outside, "192.0.2.2"));
+
+    std::fs::remove_file(&broken).expect("it is there");
+    let start = Instant::now();
+    while !answers(&user, &OUTSIDE.to_string()) {
+        assert!(start.elapsed() < PATIENCE, "it does not come back");
+    }
+    let (_, said) = emulator.stop();
+    for line in [
+        "rules cannot be put back",
+        "no memory",
+        "; nothing crosses it meanwhile; trying on",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
     around.expect_nothing();
 }

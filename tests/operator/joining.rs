@@ -18,7 +18,7 @@ use crate::BENTPIPE;
 const WORD: &[u8] = b"hello from the other side";
 
 /// A server and the clients that join it, each in a directory of its own.
-struct Site {
+pub(crate) struct Site {
     directory: TempDir,
     port: u16,
 }
@@ -36,7 +36,7 @@ fn said(arguments: &[&str]) -> String {
 
 impl Site {
     /// A server as `init` makes it, with what a test needs besides: places of its own, and no device.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let site = Self {
             directory,
@@ -61,7 +61,7 @@ impl Site {
         site
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -70,7 +70,7 @@ impl Site {
     }
 
     /// Adds a client, which may reach this machine; returns its code.
-    fn add(&self, name: &str, more: &[&str]) -> String {
+    pub(crate) fn add(&self, name: &str, more: &[&str]) -> String {
         let server = self.server();
         let arguments = [&["server", "add", name, "--config", &server], more].concat();
         let code = said(&arguments);
@@ -83,7 +83,7 @@ impl Site {
     }
 
     /// Has `client` join by `code`; returns where its proxy listens.
-    fn join(&self, client: &str, code: &str) -> u16 {
+    pub(crate) fn join(&self, client: &str, code: &str) -> u16 {
         let config = self.path(client).join("client.toml");
         let made = said(&[
             "client",
@@ -107,22 +107,34 @@ impl Site {
     }
 
     fn start_server(&self) -> Running {
-        let mut daemon = Command::new(BENTPIPE);
-        daemon.args(["server", "--config", &self.server()]);
+        self.start_server_by(Command::new(BENTPIPE), &[])
+    }
+
+    /// Starts the server by a command that ends in the program, with `more` arguments.
+    pub(crate) fn start_server_by(&self, mut daemon: Command, more: &[&str]) -> Running {
+        daemon
+            .args(["server", "--config", &self.server()])
+            .args(more);
         Running::start(daemon, &self.path("server.sock"))
     }
 
     fn start_client(&self, client: &str) -> Running {
+        self.start_client_with(client, &[])
+    }
+
+    /// Starts a client with `more` arguments.
+    pub(crate) fn start_client_with(&self, client: &str, more: &[&str]) -> Running {
         let directory = self.path(client);
         let mut daemon = Command::new(BENTPIPE);
         daemon
             .args(["client", "--config"])
-            .arg(directory.join("client.toml"));
+            .arg(directory.join("client.toml"))
+            .args(more);
         Running::start(daemon, &directory.join("client.sock"))
     }
 
     /// Health of `client`, as `status --check` says it, once it has `word` in it.
-    fn wait_for(&self, client: &str, word: &str) {
+    pub(crate) fn wait_for(&self, client: &str, word: &str) {
         let socket = self.path(client).join("client.sock").display().to_string();
         let deadline = Instant::now() + 2 * PATIENCE;
         loop {
@@ -145,6 +157,16 @@ fn hear(socks: u16) -> Vec<u8> {
             .accept()
             .map(|(mut stream, _)| stream.write_all(WORD))
     });
+    let mut stream = through(socks, port);
+    let mut heard = Vec::new();
+    stream
+        .read_to_end(&mut heard)
+        .expect("the flow ends in order");
+    heard
+}
+
+/// A connection to a port of this machine through the SOCKS5 proxy at `socks`.
+pub(crate) fn through(socks: u16, port: u16) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", socks)).expect("the proxy listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time");
     let [high, low] = port.to_be_bytes();
@@ -154,11 +176,7 @@ fn hear(socks: u16) -> Vec<u8> {
         .expect("a request");
     let mut answers = [0; 2 + 10];
     stream.read_exact(&mut answers).expect("SOCKS5 answers");
-    let mut heard = Vec::new();
     stream
-        .read_to_end(&mut heard)
-        .expect("the flow ends in order");
-    heard
 }
 
 fn mode(file: &Path) -> u32 {
@@ -181,12 +199,17 @@ fn a_router_takes_in_its_lan_and_can_measure_itself() {
         .join("client.toml")
         .display()
         .to_string();
-    said(&[
-        "client", "join", &code, "--lan", "lan0", "--config", &config,
+    let ended = bentpipe(&[
+        "client", "join", &code, "--lan", "lan0", "--lan", "lo", "--config", &config,
     ]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // The interface may come later; a name that was misspelt is told now.
+    let absent = "there is no interface `lan0` on this machine now";
+    assert!(ended.stderr.contains(absent), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("`lo`"), "{}", ended.stderr);
     let text = fs::read_to_string(&config).expect("it was made");
     for table in [
-        "[intercept]\ninterfaces = [\"lan0\"]",
+        "[intercept]\ninterfaces = [\"lan0\", \"lo\"]",
         "[socks5]\nlisten = \"127.0.0.1:1080\"",
     ] {
         assert!(text.contains(table), "{text}");
@@ -316,4 +339,39 @@ fn nothing_is_overwritten_and_faults_are_named() {
         assert!(ended.stderr.contains("is it whole?"), "{}", ended.stderr);
     }
     assert!(!site.path("x").exists(), "nothing was made");
+}
+
+/// A disk that is full at the first file, and one that is at the third: what is made is made whole, or not at all.
+#[test]
+fn a_full_disk_leaves_nothing_that_was_begun() {
+    let site = Site::new();
+    let code = site.add("terminal-1", &[]);
+    let directory = site.path("full");
+    fs::create_dir(&directory).expect("a directory");
+    let config = directory.join("client.toml");
+    let limited = |blocks: &str, arguments: &[&str]| {
+        // Beyond its limit a file takes nothing, as on a full disk; who ignores the signal is told so.
+        let limited = "trap '' XFSZ; ulimit -f $0; exec \"$@\"";
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", limited, blocks, BENTPIPE])
+            .args(arguments);
+        run(&mut command)
+    };
+    let config = config.display().to_string();
+    let join = ["client", "join", &code, "--config", &config];
+    let key = directory.join("a.key").display().to_string();
+    for (blocks, culprit, arguments) in [
+        ("0", "client.key: ", &join[..]),
+        ("1", "client.toml: ", &join),
+        ("0", "a.key: ", &["genkey", "--out", &key]),
+    ] {
+        let ended = limited(blocks, arguments);
+        assert!(matches!(ended.code, Some(1 | 3)), "{:?}", ended.code);
+        assert!(ended.stderr.contains(culprit), "{}", ended.stderr);
+        let left: Vec<_> = fs::read_dir(&directory).expect("a directory").collect();
+        assert!(left.is_empty(), "after {arguments:?}: {left:?}");
+    }
+    // Nothing is in the way of another attempt.
+    said(&join);
 }

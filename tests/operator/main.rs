@@ -10,6 +10,7 @@ mod authority;
 mod config_errors;
 mod doctor;
 mod joining;
+mod log;
 mod measure;
 mod metrics;
 mod monitoring;
@@ -17,6 +18,7 @@ mod page;
 mod program;
 mod service_manager;
 mod shards;
+mod shares;
 
 /// Program under test, which cargo builds before this binary.
 pub(crate) const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use bentpipe_pep::keys::PrivateKey;
+use tempfile::NamedTempFile;
 
 /// The directory of `file`, made if need be, closed to others.
 fn directory(file: &Path) -> io::Result<PathBuf> {
@@ -37,34 +38,50 @@ pub(super) const ELSEWHERE: &str = "; remove it first, or choose another place w
 /// Refuses to go on if one of `files` exists; `mend` is the end of the sentence that says so.
 pub(in crate::command) fn refuse_existing(files: &[&Path], mend: &str) -> Result<(), String> {
     match files.iter().find(|file| file.symlink_metadata().is_ok()) {
-        Some(file) => Err(format!(
-            "{} exists and stays as it is{mend}",
-            file.display()
-        )),
+        Some(file) => Err(exists(file, mend)),
         None => Ok(()),
     }
 }
 
-/// Makes `file` with `text`, mode 0600 from birth.
+fn exists(file: &Path, mend: &str) -> String {
+    format!("{} exists and stays as it is{mend}", file.display())
+}
+
+/// Makes `file` with `text`, mode 0600 from birth and whole: it takes its name once all of it is on the disk. One that exists stays.
 pub(in crate::command) fn make(file: &Path, text: &str) -> Result<(), String> {
     let made = || {
         let directory = directory(file)?;
-        let mut options = OpenOptions::new();
-        let mut made = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(file)?;
+        // Gone again unless it takes its name.
+        let mut made = NamedTempFile::with_prefix_in(".bentpipe-", &directory)?;
         made.write_all(text.as_bytes())?;
-        made.sync_all()?;
-        give(&made, &directory)
+        give(made.as_file(), &directory)?;
+        made.as_file().sync_all()?;
+        made.persist_noclobber(file)?;
+        Ok(())
     };
-    made().map_err(|error: io::Error| format!("cannot make {}: {error}", file.display()))
+    made().map_err(|error: io::Error| match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(file, "; remove it first, or choose another name"),
+        _ => format!("cannot make {}: {error}", file.display()),
+    })
 }
 
-/// Makes the key file `file`.
-pub(super) fn make_key(file: &Path, key: &PrivateKey) -> Result<(), String> {
-    make(file, &format!("{}\n", key.to_base64()))
+/// Makes `files`, each by its text: all of them, or none.
+pub(in crate::command) fn make_all(files: &[(&Path, &str)]) -> Result<(), String> {
+    for (index, (file, text)) in files.iter().enumerate() {
+        if let Err(fault) = make(file, text) {
+            // They are a moment old, and of no use without the others.
+            for (made, _) in &files[..index] {
+                let _ = fs::remove_file(made);
+            }
+            return Err(fault);
+        }
+    }
+    Ok(())
+}
+
+/// Text of the file of a key.
+pub(in crate::command) fn key_text(key: &PrivateKey) -> String {
+    format!("{}\n", key.to_base64())
 }
 
 /// A changed copy of `file` beside it, with its mode and owner; takes its place by [`Draft::install`].

@@ -20,8 +20,10 @@ pub(crate) fn init(options: &Init) -> Result<(), Failure> {
         files::refuse_existing(&[config, &key_file], files::ELSEWHERE)?;
         let key =
             PrivateKey::generate().map_err(|_| "the system gives no random numbers".to_owned())?;
-        files::make_key(&key_file, &key)?;
-        files::make(config, &text(&public))
+        files::make_all(&[
+            (&key_file, &files::key_text(&key)),
+            (config, &text(&public)),
+        ])
     };
     made().map_err(|fault| Failure::Run(anyhow!(fault)))?;
     super::super::print(&format!(

@@ -1,5 +1,8 @@
 //! `bentpipe client join`: keys and a configuration, from a code.
 
+#[cfg(target_os = "linux")]
+use std::net::{Ipv4Addr, UdpSocket};
+
 use anyhow::anyhow;
 use bentpipe_pep::config::ClientConfig;
 use bentpipe_pep::keys::PrivateKey;
@@ -22,14 +25,21 @@ pub(crate) fn join(options: &Join) -> Result<(), Failure> {
         files::refuse_existing(&[config, &key_file, &once_file], files::ELSEWHERE)?;
         let key =
             PrivateKey::generate().map_err(|_| "the system gives no random numbers".to_owned())?;
-        files::make_key(&key_file, &key)?;
-        files::make_key(&once_file, &code.once)?;
-        files::make(config, &text(&code, &options.lan))
+        files::make_all(&[
+            (&key_file, &files::key_text(&key)),
+            (&once_file, &files::key_text(&code.once)),
+            (config, &text(&code, &options.lan)),
+        ])
     };
     make().map_err(|fault| Failure::Run(anyhow!(fault)))?;
+    ClientConfig::load(config)?;
     // A name of an interface may be wrong, or missing yet: said now, not at the next boot.
-    if let Err(fault) = ClientConfig::load(config) {
-        return Err(fault.into());
+    for interface in options.lan.iter().filter(|name| !is_there(name)) {
+        super::super::hint(&format!(
+            "there is no interface `{interface}` on this machine now, and without it the client does not start; \
+             `ip link` lists them, and `interfaces` in {} has the name",
+            config.display()
+        ));
     }
     super::super::print(&format!(
         "Made {}, {} and {} for the client {} of {}.\nNext:  bentpipe client{}   (or: systemctl enable --now {})\n\
@@ -46,6 +56,15 @@ pub(crate) fn join(options: &Join) -> Result<(), Failure> {
         },
         once_file.display()
     ))
+}
+
+/// True if an interface has this name now, or nobody can say.
+fn is_there(interface: &str) -> bool {
+    #[cfg(target_os = "linux")]
+    return UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
+        .is_ok_and(|socket| rustix::net::netdevice::name_to_index(&socket, interface).is_ok());
+    #[cfg(not(target_os = "linux"))]
+    !interface.is_empty()
 }
 
 fn flag(options: &Join) -> String {

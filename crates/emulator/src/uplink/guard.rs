@@ -28,16 +28,23 @@ pub(super) struct Guard(JoinHandle<()>);
 struct Kept {
     table: WrittenTable,
     body: String,
-    /// Files that hold a 1.
-    settings: Vec<PathBuf>,
+    settings: Vec<Setting>,
     say: Say,
+}
+
+/// A file that holds a 1 while there are rules.
+#[derive(Debug)]
+pub(super) struct Setting {
+    pub(super) file: PathBuf,
+    /// Without the rules it holds a 0: nobody else wants a 1.
+    pub(super) is_ours: bool,
 }
 
 impl Guard {
     /// Puts the rules of `body` and a 1 into each of `settings`, in the calling thread's namespace, and keeps them until `stop` is thrown.
     pub(super) fn start(
         body: String,
-        settings: Vec<PathBuf>,
+        settings: Vec<Setting>,
         stop: &Stop,
         say: Say,
     ) -> Result<Self> {
@@ -49,7 +56,7 @@ impl Guard {
             say,
         };
         kept.table.write(&kept.body)?;
-        for file in &kept.settings {
+        for Setting { file, .. } in &kept.settings {
             fs::write(file, "1").with_context(|| format!("cannot write {}", file.display()))?;
         }
         let stop = stop.clone();
@@ -82,15 +89,31 @@ impl Kept {
             let changes = watch.take();
             let outcome = self.repair(&changes);
             let fault = outcome.as_ref().err().map(ToString::to_string);
-            // Once for each reason, however long it lasts.
-            if let Some(text) = fault.as_ref().filter(|_| fault != failing) {
-                (self.say)(&format!("the uplink cannot be put back: {text}"));
+            if let Some(text) = &fault {
+                let closed = match self.close() {
+                    Ok(()) => "nothing crosses it meanwhile".to_owned(),
+                    Err(error) => format!("and it cannot be closed: {error}; end this program"),
+                };
+                // Once for each reason, however long it lasts.
+                if fault != failing {
+                    (self.say)(&format!(
+                        "the uplink's rules cannot be put back: {text}; {closed}; trying on"
+                    ));
+                }
             }
             failing = fault;
             if !matches!(outcome, Ok(false)) && stop.wait(PAUSE) {
                 return;
             }
         }
+    }
+
+    /// Has the kernel forward nothing by the uplink: without rules nobody would choose what it is.
+    fn close(&self) -> io::Result<()> {
+        let ours = self.settings.iter().filter(|setting| setting.is_ours);
+        // The second also where the first cannot be written.
+        let written: Vec<_> = ours.map(|setting| fs::write(&setting.file, "0")).collect();
+        written.into_iter().collect()
     }
 
     /// Puts back what is missing; false if nothing was.
@@ -108,7 +131,7 @@ impl Kept {
             ));
             repaired = true;
         }
-        for file in &self.settings {
+        for Setting { file, .. } in &self.settings {
             if fs::read_to_string(file)?.trim() == "0" {
                 fs::write(file, "1")?;
                 (self.say)(&format!(

@@ -28,7 +28,7 @@ use bentpipe_sys::nftables::{FORWARD, base_chains};
 use crate::addresses::Addresses;
 use crate::stop::Stop;
 use crate::topology::Topology;
-use guard::Guard;
+use guard::{Guard, Setting};
 use mark::Mark;
 use networks::Transfer;
 use rules::TABLE;
@@ -119,7 +119,12 @@ impl Uplink {
         let outside = rules::of_machine(DEVICE, own, &self.mark);
         let guard = gateway.enter(|| Guard::start(inside, Vec::new(), &self.stop, say))??;
         self.guards.push(guard);
-        let settings = [DEVICE, interface].map(setting).to_vec();
+        let settings = [(DEVICE, true), (interface, !self.mark.forwarded())];
+        let settings = settings.map(|(interface, is_ours)| Setting {
+            file: setting(interface),
+            is_ours,
+        });
+        let settings = settings.into();
         self.guards
             .push(Guard::start(outside, settings, &self.stop, say)?);
         Ok(())

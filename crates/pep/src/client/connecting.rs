@@ -281,7 +281,7 @@ impl Connector {
                 "no answer from {address}: {said} (wrong port, server not running, or a firewall); trying on"
             ),
             None => format!(
-                "no answer from {address} in {} s (UDP blocked, wrong port, or server not running); trying on",
+                "no answer from {address} in {} s (a firewall at either end or on the way drops UDP, wrong port, or server not running); trying on",
                 ANSWER.as_secs()
             ),
         };

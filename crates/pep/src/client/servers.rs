@@ -94,7 +94,8 @@ impl Servers {
         self.enrolments.want(server)
     }
 
-    /// Addresses at which a server may be now: by its name, else where it was last.
+    /// Addresses at which a server may be now: by its name, and of those first where it was last, for another may lead nowhere; without
+    /// an answer, where it was last.
     pub(super) async fn resolve(&self, server: usize) -> io::Result<Vec<SocketAddr>> {
         let address = self.address(server);
         let (host, port) = match address {
@@ -102,10 +103,12 @@ impl Servers {
             ServerAddress::Name { host, port } => (host, *port),
         };
         let found = self.lookups.find(host, port).await;
-        found.or_else(|error| {
-            let remembered = self.remembered.borrow().get(&address.to_string());
-            remembered.map(|known| vec![known]).ok_or(error)
-        })
+        let remembered = self.remembered.borrow().get(&address.to_string());
+        match (found, remembered) {
+            (Ok(found), Some(known)) => Ok(first(found, known)),
+            (Err(_), Some(known)) => Ok(vec![known]),
+            (found, None) => found,
+        }
     }
 
     /// Addresses that `address` leads to.
@@ -151,5 +154,26 @@ impl Servers {
             }
             other => other,
         }
+    }
+}
+
+/// `addresses` with `known` first, if it is one of them.
+fn first(mut addresses: Vec<SocketAddr>, known: SocketAddr) -> Vec<SocketAddr> {
+    if let Some(at) = addresses.iter().position(|address| *address == known) {
+        addresses[..=at].rotate_right(1);
+    }
+    addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_server_was_comes_first_and_nothing_else_moves() {
+        let [a, b, c] = [1, 2, 3].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+        assert_eq!(first(vec![a, b, c], c), [c, a, b]);
+        assert_eq!(first(vec![a, b], a), [a, b]);
+        assert_eq!(first(vec![a, b], c), [a, b]);
     }
 }

@@ -39,6 +39,8 @@ pub(super) type Line = (NoticeLevel, String);
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     parts: BTreeMap<String, PartRepairs>,
+    /// Reason why the parts cannot be looked at.
+    unseen: Option<String>,
 }
 
 #[derive(Debug)]
@@ -180,7 +182,12 @@ impl Keeper {
         waiting.filter_map(|part| part.retry_at).min()
     }
 
-    /// Parts that were put back so far, or wait to be, for `status`.
+    /// The parts cannot be looked at for this reason, or can again.
+    pub(super) fn sees(&mut self, unseen: Option<String>) {
+        self.unseen = unseen;
+    }
+
+    /// Parts that were put back so far, or wait to be, and that nothing can be seen, for `status`.
     pub(crate) fn report(&self, now: Instant) -> Vec<KernelRepair> {
         let told = |part: &&(&String, &PartRepairs)| part.1.repairs > 0 || part.1.failing.is_some();
         let parts: Vec<_> = self.parts.iter().collect();
@@ -193,7 +200,14 @@ impl Keeper {
             last_by: part.by.clone(),
             fault: part.failing.clone().or_else(|| part.missing.clone()),
         });
-        report.collect()
+        let unseen = self.unseen.iter().map(|reason| KernelRepair {
+            part: "rules, routes and table".into(),
+            repairs_total: 0,
+            last_s: None,
+            last_by: None,
+            fault: Some(format!("cannot be seen: {reason}")),
+        });
+        report.chain(unseen).collect()
     }
 }
 
@@ -294,6 +308,19 @@ mod tests {
             assert!(meet(&mut keeper, now, "table").is_some(), "theft {number}");
             now += GRANTED_EVERY;
         }
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_no_health() {
+        let (mut keeper, now) = (Keeper::default(), start());
+        keeper.sees(Some("no netlink".into()));
+        let report = keeper.report(now);
+        assert_eq!(
+            report[0].fault.as_deref(),
+            Some("cannot be seen: no netlink")
+        );
+        keeper.sees(None);
+        assert!(keeper.report(now).is_empty());
     }
 
     #[test]

@@ -186,6 +186,7 @@ fn keep(shared: &GuardianShared, watch: &Watch, mut subject: impl Subject) {
     while !shared.stop.load(Ordering::Relaxed) {
         let (began, worked) = (process::now(), process::thread_time());
         let found = sight.check(subject.compare());
+        shared.keeper().sees(sight.0.clone());
         // Whatever caused them was noticed before it could be seen. What was noticed may also have come after the look.
         let noticed = merge(&mut changes, watch.take(), &mut subject);
         // Of what cannot be seen nothing is known: neither that it is whole nor that it is not.

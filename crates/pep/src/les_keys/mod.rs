@@ -24,6 +24,7 @@ use crate::shard::{Exits, Sent, UdpWire};
 use bentpipe_tunnel::engine::{ConnectionId, Output};
 use bentpipe_tunnel::lines::{LineNotice, Lines};
 
+#[cfg(target_os = "linux")]
 pub(crate) use door::{KeyDoor, KeyEvent};
 
 /// Lines, and the socket that they cross.

@@ -147,7 +147,7 @@ impl PeerLink {
                         self.shard.change(id, |connection| connection.abandon(now));
                     }
                     self.tell(&format!(
-                        "no answer from {address} in {} s (UDP blocked, wrong port or key, or the other PEP does not run)",
+                        "no answer from {address} in {} s (a firewall at either end or on the way drops UDP, wrong port or key, or the other PEP does not run)",
                         PATIENCE.as_secs()
                     ));
                 }

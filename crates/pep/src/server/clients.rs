@@ -305,6 +305,18 @@ impl Registry {
         old.is_some_and(|old| old.former == Some(instance))
     }
 
+    /// True if the client of a connection has said HELLO on another one since.
+    pub(super) fn is_superseded(
+        &self,
+        key: &PublicKey,
+        shard: u8,
+        connection: ConnectionId,
+    ) -> bool {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = current.get(key);
+        newest.is_some_and(|at| (at.shard, at.connection) != (shard, connection))
+    }
+
     /// A connection publishes ports; an older one of the same client yields its own.
     pub(super) fn publish(&self, key: PublicKey, shard: u8, connection: ConnectionId) {
         let place = (shard, connection);
@@ -387,6 +399,11 @@ mod tests {
                 .iter()
                 .all(|shared| !shared)
         );
+        // The newest of all counts, and one that is gone does not.
+        let newest = ConnectionId(5);
+        assert!(!registry.is_superseded(&key, 0, newest));
+        assert!(registry.is_superseded(&key, 0, ConnectionId(4)));
+        assert!(registry.is_superseded(&key, 1, newest));
         // Two at once.
         assert_eq!([2, 2, 3, 2].map(&mut arrive), [true, false, true, true]);
     }

@@ -10,8 +10,9 @@ use bentpipe_proto::tunnel::{AbortCode, Destination, Open, ReplyCode};
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
-use super::clients::Client;
+use super::clients::{Client, Clients};
 use super::notices::Notices;
+use super::shares::{ClientShares, HeldPlaces};
 use crate::net::dial::{Dialler, NotDialled};
 use crate::process;
 use crate::relay::{FlowHandle, Relay};
@@ -25,21 +26,33 @@ struct FlowHolder {
     connected: HashMap<FlowKey, SocketAddr>,
 }
 
+/// A client that may have a flow, with a place for it.
+pub(super) type Admitted = (Arc<Client>, HeldPlaces);
+
 /// Flows of the clients of one shard.
 pub(super) struct FlowRights {
     shard: Rc<Shard>,
     dialler: Dialler,
     notices: Arc<Notices>,
+    clients: Arc<Clients>,
+    shares: Arc<ClientShares>,
     holders: RefCell<HashMap<ConnectionId, FlowHolder>>,
 }
 
 impl FlowRights {
     /// Flows of a shard to which nobody is connected yet.
-    pub(super) fn new(shard: Rc<Shard>, dialler: Dialler, notices: Arc<Notices>) -> Rc<Self> {
+    pub(super) fn new(
+        shard: Rc<Shard>,
+        dialler: Dialler,
+        notices: Arc<Notices>,
+        (clients, shares): (Arc<Clients>, Arc<ClientShares>),
+    ) -> Rc<Self> {
         Rc::new(Self {
             shard,
             dialler,
             notices,
+            clients,
+            shares,
             holders: RefCell::default(),
         })
     }
@@ -65,20 +78,39 @@ impl FlowRights {
     }
 
     /// Client that may have the flow that it has opened; `None`: it may not, and has its answer.
-    pub(super) fn admit(&self, id: ConnectionId, flow: FlowKey) -> Option<Arc<Client>> {
+    pub(super) fn admit(&self, id: ConnectionId, flow: FlowKey) -> Option<Admitted> {
         let client = self.holders.borrow().get(&id).map(|it| it.client.clone())?;
-        match self.refusal(id, &client) {
-            None => Some(client),
-            Some(code) => {
+        let refusal = self.refusal(id, &client);
+        let place = refusal.map_or_else(|| self.place(&client, 1), Err);
+        match place {
+            Ok(place) => Some((client, place)),
+            Err(code) => {
                 self.reply(id, flow, code, None);
                 None
             }
         }
     }
 
+    /// Takes places for a flow of `client` that needs so many descriptors.
+    pub(super) fn place(&self, client: &Client, number: usize) -> Result<HeldPlaces, ReplyCode> {
+        let is_only = || self.clients.len() <= 1;
+        let place = self.shares.take(&client.name, number, is_only);
+        place.ok_or_else(|| {
+            let what = "file descriptors";
+            self.notices.tell_of_client(&client.name, what, |name| {
+                format!(
+                    "{name} has its share of the {} connections that this process has file descriptors for: more are refused, so \
+                     that other clients find room; raise LimitNOFILE, or set its max_flows",
+                    self.shares.places()
+                )
+            });
+            ReplyCode::LimitReached
+        })
+    }
+
     /// Opens what a client has asked for, or refuses it.
     pub(super) fn open(self: &Rc<Self>, id: ConnectionId, flow: FlowKey, open: Open) {
-        let Some(client) = self.admit(id, flow) else {
+        let Some((client, place)) = self.admit(id, flow) else {
             return;
         };
         let this = self.clone();
@@ -101,6 +133,7 @@ impl FlowRights {
                     this.reply(id, flow, ReplyCode::Ok, stream.local_addr().ok());
                     let outcome = Relay::new(handle, stream).run().await;
                     this.leave(id, flow);
+                    drop(place);
                     tracing::debug!(client = client.name, %destination, ?outcome, "flow ended");
                 }
                 Err(code) => this.reply(id, flow, code, None),

@@ -28,6 +28,7 @@ mod publishing;
 mod queries;
 mod responder;
 mod sessions;
+mod shares;
 mod sle;
 mod tls;
 mod ways;

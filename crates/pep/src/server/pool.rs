@@ -17,6 +17,7 @@ use super::command::Command;
 use super::families::{self, DefaultRoutes, Reached};
 use super::les::{LayeredTunnels, LesInbox};
 use super::packets::Network;
+use super::shares::ClientShares;
 use super::sle::{FreshFlow, IntakeRules, SealedTunnels, SleDoor};
 use super::tls::{Inboxes, TlsDoor};
 use super::worker::{Arrivals, Shared, Worker};
@@ -84,6 +85,7 @@ impl Pool {
             sockets: network.sockets.clone(),
             pool: Arc::new(memory),
             notices: Arc::default(),
+            shares: ClientShares::new(process::file_limit()),
             translations: Translations::new(&config.dialling.nat64),
             sealed,
             layered,
@@ -200,7 +202,7 @@ impl Pool {
             target: events::STATE,
             "ready: serving {} on {listening} with {}",
             status::quantity(clients.len() as u64, "client"),
-            status::quantity(self.commands.len() as u64, "shard")
+            status::quantity(self.commands.len() as u64, "thread")
         );
         let manager = ServiceManager::find();
         manager.ready();

@@ -10,7 +10,7 @@ use std::future::pending;
 use std::io;
 use std::rc::Rc;
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::{CloseCode, LesBody, LesKind};
 use bytes::Bytes;
@@ -33,6 +33,10 @@ use bentpipe_tunnel::engine::identity::{self, PublicKey};
 use bentpipe_tunnel::engine::{ConnectionId, ConnectionNotice, Engine, Event};
 use bentpipe_tunnel::text::printable;
 use bentpipe_tunnel::transport::{QueryKey, TunnelEvent};
+
+/// A tunnel that was not heard for this long is left once its client has a newer one: a client that keeps a silent tunnel closes the
+/// newer one when it hears the old one again.
+const LEFT: Duration = Duration::from_secs(60);
 
 /// State of the running shard.
 pub(super) struct Sessions {
@@ -418,6 +422,18 @@ impl Sessions {
         process::flush(&self.shard).await;
     }
 
+    /// Tunnels whose clients have left them for another way, of which the news were lost with the old one.
+    fn left(&self, now: Instant, sessions: &HashMap<ConnectionId, Connected>) -> Vec<ConnectionId> {
+        let is_left = |(id, session): &(&ConnectionId, &Connected)| {
+            let heard = self.shard.peek(|engine| engine.peek(**id)?.heard());
+            let is_silent = heard.is_some_and(|heard| now.saturating_duration_since(heard) >= LEFT);
+            let registry = &self.shared.registry;
+            is_silent && registry.is_superseded(&session.key, self.index, **id)
+        };
+        let left = sessions.iter().filter(is_left);
+        left.map(|(id, _)| *id).collect()
+    }
+
     /// Keeps the shard's part of `status` fresh.
     pub(super) async fn publish(&self, report: &Reports) -> io::Result<()> {
         let mut tick = interval(Duration::from_secs(1));
@@ -447,8 +463,13 @@ impl Sessions {
                 };
                 statuses.extend(sessions.iter_mut().filter_map(status));
             });
+            let left = self.left(now, &sessions);
             drop(sessions);
             *report.lock().unwrap_or_else(PoisonError::into_inner) = statuses;
+            for id in left {
+                tracing::info!(target: crate::events::STATE, client = self.name(id), "a tunnel that is not heard any more ends: the client has a newer one");
+                self.close(id, CloseCode::NoError, "the client has a newer tunnel");
+            }
         }
     }
 }

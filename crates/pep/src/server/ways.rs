@@ -51,7 +51,12 @@ impl Ways {
             .with_responder(worker.responder);
         let discovers = worker.index == 0 && dialling.nat64 == Nat64::Discovered;
         let translations = discovers.then(|| shared.translations.clone());
-        let flows = FlowRights::new(shard.clone(), dialler, shared.notices.clone());
+        let flows = FlowRights::new(
+            shard.clone(),
+            dialler,
+            shared.notices.clone(),
+            (shared.clients.clone(), shared.shares.clone()),
+        );
         let place = || (shard.clone(), worker.index);
         let sealed = shared.sealed.as_ref().map(|tunnels| {
             let clients = shared.clients.clone();

@@ -110,13 +110,10 @@ fn take_in(
     listeners: &mut Vec<(TcpListener, DoorWay)>,
 ) -> io::Result<IntakeRules> {
     let mut places = Vec::new();
-    #[cfg(target_os = "linux")]
     for listener in transparent()? {
         places.push(listener.local_addr()?);
         listeners.push((listener, DoorWay::TakenIn));
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = listeners;
     IntakeRules::install(intake, &places, own)
 }
 
@@ -132,6 +129,12 @@ fn transparent() -> io::Result<Vec<TcpListener>> {
         TcpListener::from_std(listener)
     });
     listeners.collect()
+}
+
+/// No listeners: only Linux leads connections to others.
+#[cfg(not(target_os = "linux"))]
+fn transparent() -> io::Result<Vec<TcpListener>> {
+    Ok(Vec::new())
 }
 
 impl SleDoor {
@@ -264,7 +267,10 @@ impl SleDoor {
             Ok(fresh) => {
                 let shard = self.shards.get(shard_of(fresh.accepted.id));
                 if shard.is_none_or(|shard| shard.try_send(fresh).is_err()) {
-                    self.crowd(peer, "the shard takes in no sealed flow now");
+                    self.crowd(
+                        peer,
+                        "the thread that it falls to takes in no sealed flow now",
+                    );
                 }
                 return true;
             }

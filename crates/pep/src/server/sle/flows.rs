@@ -374,6 +374,11 @@ impl SealedFlows {
         if let Some(code) = refusal {
             return flow.refuse(code).await;
         }
+        // The outer connection and the inner one.
+        let _places = match self.rights.place(&wish.client, 2) {
+            Ok(places) => places,
+            Err(code) => return flow.refuse(code).await,
+        };
         let destination = &wish.open.destination;
         let dialled = tokio::select! {
             dialled = Box::pin(self.rights.dial(&wish.client, destination)) => dialled,

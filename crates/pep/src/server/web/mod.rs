@@ -120,10 +120,14 @@ impl ServedPages {
 
     /// Serves a stream that a client has opened for a page of `destination`, or refuses it.
     pub(super) fn open(self: &Rc<Self>, id: ConnectionId, flow: FlowKey, destination: Destination) {
-        if let Some(client) = self.rights.admit(id, flow) {
+        if let Some((client, place)) = self.rights.admit(id, flow) {
             let peer = PageClient { id, client };
             self.accounts.borrow_mut().entry(id).or_default();
-            spawn_local(serve(self.clone(), peer, flow, destination));
+            let serving = serve(self.clone(), peer, flow, destination);
+            spawn_local(async move {
+                serving.await;
+                drop(place);
+            });
         }
     }
 

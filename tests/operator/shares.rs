@@ -1,0 +1,105 @@
+//! The descriptors of a server, which its clients share.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::joining::{Site, through};
+use crate::BENTPIPE;
+
+/// Descriptors of the server, of which a quarter is kept for all else than flows.
+const FILES: usize = 240;
+
+/// Flows that one client may hold while there are others: three quarters of the places.
+const SHARE: usize = FILES * 3 / 4 * 3 / 4;
+
+/// A service on this machine that sends back what comes; its port.
+fn echo() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || io::copy(&mut &stream, &mut &stream));
+        }
+    });
+    port
+}
+
+/// A flow through the proxy at `socks` that carries something.
+fn carried(socks: u16, port: u16) -> Option<TcpStream> {
+    let mut stream = through(socks, port);
+    stream.write_all(b"?").ok()?;
+    stream.read_exact(&mut [0]).ok()?;
+    Some(stream)
+}
+
+/// Flows of the greedy client and of the modest one that were refused for a limit, as `status` says.
+fn refused(site: &Site) -> [Option<u64>; 2] {
+    let mut command = Command::new(BENTPIPE);
+    command
+        .args(["status", "--json", "--socket"])
+        .arg(site.path("server.sock"));
+    let output = command.output().expect("status").stdout;
+    let status: Value = serde_json::from_slice(&output).expect("JSON");
+    ["greedy", "modest"].map(|name| {
+        let clients = status["clients"].as_array().expect("clients");
+        let client = clients.iter().find(|client| client["name"] == name)?;
+        client["flows"]["refused"]["limit"].as_u64()
+    })
+}
+
+#[test]
+fn a_client_that_opens_all_that_it_can_leaves_room_for_another() {
+    let site = Site::new();
+    let [greedy, modest] = ["greedy", "modest"].map(|name| {
+        let code = site.add(name, &[]);
+        site.join(name, &code)
+    });
+    let mut limited = Command::new("prlimit");
+    limited.args([&format!("--nofile={FILES}:{FILES}"), BENTPIPE]);
+    let server = site.start_server_by(limited, &[]);
+    let _clients = ["greedy", "modest"].map(|name| {
+        let client = site.start_client_with(name, &[]);
+        site.wait_for(name, "ready");
+        client
+    });
+    let port = echo();
+    let mut held: Vec<_> = (0..FILES).filter_map(|_| carried(greedy, port)).collect();
+    assert_eq!(held.len(), SHARE);
+    // A quarter of all places, and of those three quarters.
+    let others = (0..30).filter_map(|_| carried(modest, port)).count();
+    assert_eq!(others, 30);
+
+    // A daemon publishes its figures once a second.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let wanted = [Some((FILES - SHARE) as u64), Some(0)];
+    while refused(&site) != wanted {
+        assert!(Instant::now() < deadline, "{:?}", refused(&site));
+        thread::sleep(Duration::from_millis(50));
+    }
+
+    // What ends makes room.
+    held.truncate(SHARE / 2);
+    let mut more = 0;
+    for _ in 0..200 {
+        more += usize::from(carried(greedy, port).map(|flow| held.push(flow)).is_some());
+        if more == 10 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(more, 10);
+    drop(held);
+    let log = server.stop().stderr;
+    let said =
+        "greedy has its share of the 180 connections that this process has file descriptors for";
+    assert_eq!(log.matches(said).count(), 1, "{log}");
+    assert!(
+        !log.contains("modest has its share") && !log.contains("no file descriptors left"),
+        "{log}"
+    );
+}
