@@ -11,7 +11,7 @@ use super::{LENGTH, joined};
 use crate::talk::{exchange, half_close, talk};
 
 /// Ways in which another program takes something away, as a shell's words, and the parts that go with it.
-const THEFTS: [(&str, &[&str]); 6] = [
+const THEFTS: [(&str, &[&str]); 8] = [
     ("nft flush ruleset", &["table inet bentpipe_pep"]),
     (
         // The machine's own rules come back, as its network daemon would bring them back.
@@ -30,6 +30,12 @@ const THEFTS: [(&str, &[&str]); 6] = [
         &["route into bentpipe-lan", "route into bentpipe-wan"],
     ),
     ("ip link set bentpipe-lan down", &["device bentpipe-lan"]),
+    (
+        // As at the start of a machine that drops what comes in elsewhere than answers would leave.
+        "for all in all default bentpipe-lan bentpipe-wan; do echo 1 > /proc/sys/net/ipv4/conf/$all/rp_filter; done",
+        &["settings of bentpipe-lan", "settings of bentpipe-wan"],
+    ),
+    ("ip addr flush dev bentpipe-wan", &["device bentpipe-wan"]),
     (
         "ip link set bentpipe-wan mtu 1500",
         &["device bentpipe-wan"],
@@ -92,4 +98,34 @@ fn what_others_take_away_is_put_back_while_flows_are_relayed() {
         ensure!(site.logs().contains(told), "no line tells of it");
         Ok(())
     });
+}
+
+#[test]
+fn a_pep_whose_device_is_deleted_ends_and_says_so() {
+    on_site("a PEP without its device", joined, |site| {
+        let routes = site.routes();
+        let _idle = talk(&routes[0])?;
+        site.topology
+            .gateway()
+            .run("ip", &["link", "delete", "bentpipe-wan"])?;
+        let deadline = Instant::now() + SOON;
+        while site.pid(Pep::Gateway).is_some_and(is_alive) {
+            ensure!(Instant::now() < deadline, "the PEP goes on");
+            thread::sleep(Duration::from_millis(20));
+        }
+        let told = "the device bentpipe-wan was taken away";
+        ensure!(
+            site.logs().contains(told),
+            "no line tells of it: {}",
+            site.logs()
+        );
+        // Without it, packets pass.
+        half_close(&routes[1])
+    });
+}
+
+/// True while the process with this number has not ended.
+fn is_alive(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    status.is_ok_and(|status| !status.contains("State:\tZ"))
 }

@@ -237,6 +237,11 @@ fn strangers_at_the_tls_port_get_the_web_server() {
         let hello = browser_hello();
         ensure!(ask(&hello)? == hello, "a browser's first words");
         drop(web);
+        let mut closed = tls_port(site)?;
+        closed.write_all(request)?;
+        ensure!(read_to_eof(&mut closed).map_or(true, |said| said.is_empty()));
+        let told = format!("the web server of `fallback` = {local} cannot be reached");
+        ensure!(site.logs().contains(&told), "{}", site.logs());
         // One that says nothing is not kept.
         let mut silent = tls_port(site)?;
         let began = Instant::now();

@@ -6,11 +6,14 @@
 use std::cell::RefCell;
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
 
 use bentpipe_segments::Side;
 use bentpipe_sys::device::Device;
+use bentpipe_sys::link;
 use bentpipe_sys::tun::BulkTun;
 use bytes::{Bytes, BytesMut};
+use ipnet::{IpNet, Ipv4Net};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -18,6 +21,13 @@ use crate::device::{BATCH, read_batch, write_batch};
 
 /// Largest MTU that a device may have: the kernel answers no packet with "too big" here, but where it leaves.
 pub(super) const MTU: usize = 65_535;
+
+/// Events of a device that are waited for. One that was taken away is not readable, but in error.
+const WAITS: Interest = Interest::READABLE.add(Interest::ERROR);
+
+/// Address of both devices, which nobody speaks with (RFC 7600 §4.8): by one without an address the kernel takes in nothing
+/// where it checks sources.
+pub(super) const ADDRESS: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 0, 8), 32));
 
 /// Name of the device of packets from `side`.
 pub(super) const fn name(side: Side) -> &'static str {
@@ -27,20 +37,26 @@ pub(super) const fn name(side: Side) -> &'static str {
     }
 }
 
-/// Files of the kernel by which what the device of `side` delivers is forwarded, also where the machine forwards by interface.
-pub(super) fn forwarding(side: Side) -> [String; 2] {
+/// Files of the kernel with values by which what the device of `side` delivers is forwarded, also where the machine forwards by
+/// interface, or drops what comes in elsewhere than answers would leave (RFC 3704 §2.2): a PEP's device is never that place. Of
+/// the machine's own value and the device's the kernel takes the higher one, and 2 asks only for a way back.
+pub(super) fn settings(side: Side) -> [(String, &'static str); 3] {
     let name = name(side);
     [
-        format!("/proc/sys/net/ipv4/conf/{name}/forwarding"),
+        (format!("/proc/sys/net/ipv4/conf/{name}/forwarding"), "1"),
+        (format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "2"),
         // Not before Linux 6.17.
-        format!("/proc/sys/net/ipv6/conf/{name}/force_forwarding"),
+        (
+            format!("/proc/sys/net/ipv6/conf/{name}/force_forwarding"),
+            "1",
+        ),
     ]
 }
 
 /// Has what the device of `side` delivers forwarded, as far as this kernel has that.
 fn open_forwarding(side: Side) {
-    for file in forwarding(side) {
-        let _ = fs::write(file, "1");
+    for (file, value) in settings(side) {
+        let _ = fs::write(file, value);
     }
 }
 
@@ -54,12 +70,13 @@ impl SideDevice {
     fn create(side: Side) -> io::Result<Self> {
         let name = name(side);
         let tun = Device::named(name, MTU)?.into_tun();
+        link::add_address(name, ADDRESS)?;
         open_forwarding(side);
         #[expect(
             deprecated,
             reason = "a BulkTun stays open as long as its AsyncFd; the new form is unsafe"
         )]
-        let tun = AsyncFd::with_interest(tun, Interest::READABLE)?;
+        let tun = AsyncFd::with_interest(tun, WAITS)?;
         Ok(Self {
             tun,
             block: RefCell::default(),
@@ -97,7 +114,7 @@ impl Devices {
         let device = self.of(side);
         let mut packets = Vec::with_capacity(BATCH);
         while packets.is_empty() {
-            let mut ready = device.tun.readable().await?;
+            let mut ready = device.tun.ready(WAITS).await?;
             let mut block = device.block.borrow_mut();
             let take = |packet| packets.push(packet);
             let more = read_batch(device.tun.get_ref(), &mut block, take).map_err(|error| {

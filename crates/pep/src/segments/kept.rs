@@ -4,12 +4,12 @@ use std::fs;
 use std::io;
 
 use bentpipe_segments::Side;
-use bentpipe_sys::link;
+use bentpipe_sys::link::{self, Address};
 use bentpipe_sys::policy_rule::{Family, PolicyRule, TableRoute};
 use bentpipe_sys::watch::Object;
 use bentpipe_sys::written_table::WrittenTable;
 
-use super::devices::{self, MTU, forwarding};
+use super::devices::{self, ADDRESS, MTU, settings};
 use super::rules::{SIDES, route};
 use crate::firewall::PEP_TABLE;
 use crate::kernel::{Faults, KernelPart, Subject, device_fault};
@@ -29,7 +29,7 @@ impl KernelPart for PepPart {
         let of = |what: &str, side| format!("{what} {}", devices::name(side));
         match *self {
             Self::Device(side) => of("device", side),
-            Self::Setting(side) => of("forwarding of", side),
+            Self::Setting(side) => of("settings of", side),
             Self::Route(side) => of("route into", side),
             Self::Rule(side) => of("routing rule of", side),
             Self::Table => format!("table inet {PEP_TABLE}"),
@@ -80,10 +80,14 @@ fn look_at_device(side: Side, found: &mut Faults<PepPart>) -> io::Result<()> {
     let Some(link) = link::links()?.into_iter().find(|link| link.name == name) else {
         return Ok(());
     };
-    let state = device_fault(&link, MTU);
+    let has = |one: &Address| one.index == link.index && one.own == ADDRESS.addr();
+    let state = match link::addresses()?.iter().any(has) {
+        true => device_fault(&link, MTU),
+        false => Some("has lost its address"),
+    };
     found.extend(state.map(|state| (PepPart::Device(side), state)));
-    if forwarding(side).iter().any(is_off) {
-        found.push((PepPart::Setting(side), "was turned off"));
+    if settings(side).iter().any(differs) {
+        found.push((PepPart::Setting(side), "were changed"));
     }
     let wanted = route(side);
     let mut present = Vec::new();
@@ -97,9 +101,9 @@ fn look_at_device(side: Side, found: &mut Faults<PepPart>) -> io::Result<()> {
     Ok(())
 }
 
-/// Says whether a setting is there, and off.
-fn is_off(file: &String) -> bool {
-    fs::read_to_string(file).is_ok_and(|text| text.trim() == "0")
+/// Says whether a setting is there, and has another value.
+fn differs((file, value): &(String, &str)) -> bool {
+    fs::read_to_string(file).is_ok_and(|text| text.trim() != *value)
 }
 
 impl Subject for KeptRules {
@@ -126,12 +130,13 @@ impl Subject for KeptRules {
             PepPart::Device(side) => {
                 let mtu = u32::try_from(MTU).unwrap_or(u32::MAX);
                 link::set_up(devices::name(side), mtu)?;
+                link::add_address(devices::name(side), ADDRESS)?;
                 // The route went with it.
                 route(side).attach()
             }
             PepPart::Setting(side) => {
-                let mut files = forwarding(side).into_iter().filter(is_off);
-                files.try_for_each(|file| fs::write(file, "1"))
+                let mut changed = settings(side).into_iter().filter(differs);
+                changed.try_for_each(|(file, value)| fs::write(file, value))
             }
             PepPart::Route(side) => route(side).attach(),
             PepPart::Rule(side) => route(side).rules().iter().try_for_each(PolicyRule::add),

@@ -126,6 +126,8 @@ impl Pep {
         memory: u64,
     ) -> Result<Rc<Self>, RunError> {
         let privilege = |error| RunError::privilege(&config.sides.place, &error);
+        // Before the journal, which a PEP that already runs goes on writing: a second one ends here.
+        let devices = Devices::create().map_err(privilege)?;
         let journal = Journal::load(
             JournalFile::new(config.state_dir.join("pep-flows")),
             process::since_1970(),
@@ -133,7 +135,6 @@ impl Pep {
         // Each form has a table of its own.
         let forms = u64::from(config.clear.is_some()) + u64::from(config.les.is_some());
         let bounds = bounds(&config, memory / forms.max(1));
-        let devices = Devices::create().map_err(privilege)?;
         let rules = PepRules::install(&config).map_err(privilege)?;
         let granted: Box<dyn HeaderKeys> = match &keys {
             Some(keys) => Box::new(keys.granted()),

@@ -33,9 +33,10 @@ use tokio::time::timeout;
 use crate::config::TlsListening;
 use crate::net::listen::{accept, listen_each};
 use crate::net::strangers::Strangers;
-use crate::process::RunError;
+use crate::process::{self, RunError};
 use crate::shard::owner;
 use crate::status;
+use crate::throttle::Throttle;
 use crate::tls::{TlsSocket, tune};
 use entrance::{Entrance, Talk};
 
@@ -84,6 +85,8 @@ pub(super) struct TlsDoor {
     entrance: Rc<Entrance>,
     /// Places for connections to the web server.
     guests: Semaphore,
+    /// Complaints that the web server cannot be reached.
+    complaint: Throttle,
 }
 
 impl TlsDoor {
@@ -107,6 +110,7 @@ impl TlsDoor {
             strangers: Strangers::new(),
             entrance: Rc::default(),
             guests: Semaphore::new(GUESTS),
+            complaint: Throttle::new(),
         };
         Ok((Rc::new(door), inboxes))
     }
@@ -230,7 +234,11 @@ impl TlsDoor {
         let mut web = match TcpStream::connect(address).await {
             Ok(web) => web,
             Err(error) => {
-                tracing::debug!("fallback {address}: {error}");
+                if self.complaint.is_due(process::now()) {
+                    tracing::warn!(
+                        "the web server of `fallback` = {address} cannot be reached: {error}; connections that are not for bentpipe are closed"
+                    );
+                }
                 return talk.refused(|refused| &mut refused.no_fallback);
             }
         };

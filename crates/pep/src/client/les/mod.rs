@@ -167,7 +167,7 @@ impl Layering {
             return;
         }
         self.tunnels.change(agreed.tunnel, |connection| {
-            connection.tunnel.send_les(kind, body)
+            connection.tunnel.send_les(kind, body);
         });
     }
 
