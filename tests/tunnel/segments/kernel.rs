@@ -101,6 +101,33 @@ fn what_others_take_away_is_put_back_while_flows_are_relayed() {
 }
 
 #[test]
+fn an_interface_that_is_renamed_is_missed() {
+    on_site("a PEP and an interface that is renamed", joined, |site| {
+        let terminal = site.topology.terminal();
+        let rename = |from: &str, to: &str| {
+            let words = format!(
+                "ip link set {from} down; ip link set {from} name {to}; ip link set {to} up"
+            );
+            terminal.run("sh", &["-c", &words])
+        };
+        rename("lan0", "lan9")?;
+        until_told(site, "no interface lan0, which `lan` or `wan` names")?;
+        rename("lan9", "lan0")?;
+        until_told(site, "every interface of `lan` and `wan` is there again")
+    });
+}
+
+/// Waits until a log has `line`.
+fn until_told(site: &PepSite, line: &str) -> Result<()> {
+    let deadline = Instant::now() + SOON;
+    while !site.logs().contains(line) {
+        ensure!(Instant::now() < deadline, "not told: {line}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+#[test]
 fn a_pep_whose_device_is_deleted_ends_and_says_so() {
     on_site("a PEP without its device", joined, |site| {
         let routes = site.routes();

@@ -52,17 +52,23 @@ pub(super) struct KeptRules {
     /// Content of the table, as between its braces.
     body: String,
     table: WrittenTable,
+    /// Interfaces of both sides.
+    interfaces: Vec<String>,
+    /// Those of them that are not there, as the log was told.
+    missing: Vec<String>,
 }
 
 impl KeptRules {
-    /// Leads packets into the devices, which are there; the table has this `body`.
+    /// Leads packets that come by `interfaces` into the devices, which are there; the table has this `body`.
     ///
     /// # Errors
     /// `nft` or the privilege is missing.
-    pub(super) fn install(body: String) -> io::Result<Self> {
+    pub(super) fn install(body: String, interfaces: Vec<String>) -> io::Result<Self> {
         let mut kept = Self {
             body,
             table: WrittenTable::new(PEP_TABLE),
+            interfaces,
+            missing: Vec::new(),
         };
         for side in SIDES {
             route(side).install()?;
@@ -71,6 +77,24 @@ impl KeptRules {
         // Last, so that nothing is marked that has no way.
         kept.table.write(&kept.body)?;
         Ok(kept)
+    }
+
+    /// Tells the log which interfaces of `lan` and `wan` are not there, when that changes.
+    fn tell_missing(&mut self) -> io::Result<()> {
+        let links = link::links()?;
+        let lacks = |name: &&String| links.iter().all(|link| link.name != **name);
+        let missing: Vec<_> = self.interfaces.iter().filter(lacks).cloned().collect();
+        if missing != self.missing {
+            match missing.is_empty() {
+                true => tracing::info!("every interface of `lan` and `wan` is there again"),
+                false => tracing::warn!(
+                    "no interface {}, which `lan` or `wan` names: nothing that comes in by it, or by its new name, is relayed",
+                    missing.join(", ")
+                ),
+            }
+            self.missing = missing;
+        }
+        Ok(())
     }
 }
 
@@ -110,6 +134,7 @@ impl Subject for KeptRules {
     type Part = PepPart;
 
     fn compare(&mut self) -> io::Result<Faults<PepPart>> {
+        self.tell_missing()?;
         let mut found = Vec::new();
         for side in SIDES {
             look_at_device(side, &mut found)?;

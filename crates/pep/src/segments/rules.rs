@@ -49,7 +49,8 @@ impl PepRules {
     /// # Errors
     /// `nft` or the privilege is missing; then nothing stays behind.
     pub(super) fn install(config: &PepConfig) -> io::Result<Self> {
-        let installed = KeptRules::install(body(config)).and_then(Guardian::start);
+        let interfaces = [&config.sides.lan[..], &config.sides.wan].concat();
+        let installed = KeptRules::install(body(config), interfaces).and_then(Guardian::start);
         let guardian = installed.inspect_err(|_| remove())?;
         if !forwards() {
             tracing::warn!(
