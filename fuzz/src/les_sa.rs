@@ -47,7 +47,10 @@ fn psk(bytes: &[u8]) {
     }
     for other in [&b"question"[..], b"questiom", b""] {
         if let Some(q2) = psk.answered(bytes, other) {
-            assert_eq!((other, &psk.answer(q2, other)[..]), (&b"question"[..], bytes));
+            assert_eq!(
+                (other, &psk.answer(q2, other)[..]),
+                (&b"question"[..], bytes)
+            );
         }
     }
 }
