@@ -23,6 +23,9 @@ use cases::{BULK, Case, ENDS, LOSS, MANY, SILENCE, TRAPS};
 use hosts::SealedHosts;
 use wrong::Fault;
 
+/// Lots of two thousand flows, one after the other.
+const LOTS: u64 = 8;
+
 /// How one case ended on one route.
 struct Outcome {
     route: &'static str,
@@ -369,4 +372,23 @@ fn loopback(fault: Fault) -> Route {
         silence: Duration::from_secs(3),
         detour: Some(Box::new(move |server| wrong::relay(fault, server))),
     }
+}
+
+/// Places of connections that have said nothing, and of strangers, are free again for those that come after.
+#[test]
+fn thousands_of_sealed_flows_come_one_lot_after_the_other() {
+    if !privileged("thousands of sealed flows") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        scenario: fast_geo(),
+        server_tables: format!("[sle]\nlisten = \"{GATEWAY_SAT}:4434\"\n"),
+        client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n[sle]\n".into(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    for _ in 0..LOTS {
+        judge(&together(&site.routes(), MANY), &site.logs());
+    }
+    all_are_sealed(&site, LOTS * 2000).expect("sealed flows alone");
 }

@@ -62,9 +62,11 @@ pub(crate) async fn first_bytes(
     socket: &TcpStream,
     scratch: &RefCell<impl AsMut<[u8]>>,
 ) -> io::Result<(Bytes, bool)> {
-    if timeout(FIRST_BYTES, socket.readable()).await.is_err() {
+    // A socket that is only called readable has said nothing yet.
+    let Ok(said) = timeout(FIRST_BYTES, socket.peek(&mut [0])).await else {
         return Ok((Bytes::new(), false));
-    }
+    };
+    said?;
     let mut scratch = scratch.borrow_mut();
     let scratch = scratch.as_mut();
     match socket.try_read(scratch) {
