@@ -21,8 +21,9 @@ const AF_INET6: u8 = 10;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// States of sockets that have a peer, as bits: all but closed (7) and listening (10).
-const WITH_PEER: u32 = 0xfff & !(1 << 7) & !(1 << 10);
+/// States of sockets that have a peer and a program, as bits: all but waiting for the end of time (6), closed (7) and listening
+/// (10).
+const WITH_PEER: u32 = 0xfff & !(1 << 6) & !(1 << 7) & !(1 << 10);
 
 /// Length of `struct inet_diag_sockid`, bytes: ports, addresses, interface, cookie.
 const IDENTITY: usize = 48;
@@ -66,8 +67,8 @@ fn end_some((family, protocol): (u8, u8), peers: &[IpNet]) -> io::Result<usize> 
         let one = request((family, protocol), WITH_PEER, identity);
         match netlink.request(SOCK_DESTROY, 0, &one) {
             Ok(()) => ended += 1,
-            // It has ended meanwhile.
-            Err(error) if is(&error, Errno::NOENT) => {}
+            // It has ended meanwhile, or no program has it any more: older kernels end none of those.
+            Err(error) if is(&error, Errno::NOENT) || is(&error, Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error),
         }
     }

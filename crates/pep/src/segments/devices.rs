@@ -37,6 +37,9 @@ pub(super) const fn name(side: Side) -> &'static str {
     }
 }
 
+/// Value of `rp_filter` that asks for a way back to a source, by whatever device (RFC 3704 §2.4).
+pub(super) const LOOSE: &str = "2";
+
 /// Files of the kernel with values by which what the device of `side` delivers is forwarded, also where the machine forwards by
 /// interface, or drops what comes in elsewhere than answers would leave (RFC 3704 §2.2): a PEP's device is never that place. Of
 /// the machine's own value and the device's the kernel takes the higher one, and 2 asks only for a way back.
@@ -44,7 +47,7 @@ pub(super) fn settings(side: Side) -> [(String, &'static str); 3] {
     let name = name(side);
     [
         (format!("/proc/sys/net/ipv4/conf/{name}/forwarding"), "1"),
-        (format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "2"),
+        (format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), LOOSE),
         // Not before Linux 6.17.
         (
             format!("/proc/sys/net/ipv6/conf/{name}/force_forwarding"),

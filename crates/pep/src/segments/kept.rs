@@ -9,10 +9,13 @@ use bentpipe_sys::policy_rule::{Family, PolicyRule, TableRoute};
 use bentpipe_sys::watch::Object;
 use bentpipe_sys::written_table::WrittenTable;
 
-use super::devices::{self, ADDRESS, MTU, settings};
+use super::devices::{self, ADDRESS, LOOSE, MTU, settings};
 use super::rules::{SIDES, route};
 use crate::firewall::PEP_TABLE;
 use crate::kernel::{Faults, KernelPart, Subject, device_fault};
+
+/// Check of sources at every device that has no stricter one of its own.
+const ALL_SOURCES: &str = "/proc/sys/net/ipv4/conf/all/rp_filter";
 
 /// A part that can be put back by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,9 +128,13 @@ fn look_at_device(side: Side, found: &mut Faults<PepPart>) -> io::Result<()> {
     Ok(())
 }
 
-/// Says whether a setting is there, and has another value.
+/// Says whether a setting is there, and keeps packets from their way. Of sources that are not checked at all none is refused.
 fn differs((file, value): &(String, &str)) -> bool {
-    fs::read_to_string(file).is_ok_and(|text| text.trim() != *value)
+    let is = |file: &str, value| fs::read_to_string(file).is_ok_and(|text| text.trim() == value);
+    match *value {
+        LOOSE => is(file, "1") || is(file, "0") && is(ALL_SOURCES, "1"),
+        _ => is(file, "0"),
+    }
 }
 
 impl Subject for KeptRules {

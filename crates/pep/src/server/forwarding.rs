@@ -202,9 +202,13 @@ impl ServerTable {
     /// Removes the table, once this machine's own programs have no connection to clients any more: the device is gone, and what
     /// they send again would leave in clear by another route. Where they cannot be ended, what holds that back stays.
     fn end_own(&self) {
+        // Routed prefixes may hold networks of this machine's own, whose connections go on.
         let all = self.forwarding.iter();
-        let clients = all.flat_map(|all| all.translated.iter().chain(&all.routed));
-        let clients: Vec<_> = clients.copied().collect();
+        let clients: Vec<_> = all.flat_map(|all| all.translated.clone()).collect();
+        if clients.is_empty() {
+            let _ = self.table.table().remove();
+            return;
+        }
         match end_sockets(&clients) {
             Ok(0) => {}
             Ok(count) => {

@@ -17,7 +17,7 @@ mod standing;
 mod unheard;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -60,8 +60,8 @@ pub(crate) struct Layering {
     psk: Option<Psk>,
     /// PEPs that are to have K2.
     peps: Rc<Peps>,
-    /// PEPs that the server of this number has accepted.
-    accepted: RefCell<(usize, BTreeSet<PepKey>)>,
+    /// PEPs that each server has accepted, by its number. A server that is only tried has a tunnel as well, so each keeps its own.
+    accepted: RefCell<BTreeMap<usize, BTreeSet<PepKey>>>,
 }
 
 impl Layering {
@@ -103,17 +103,14 @@ impl Layering {
     fn plan(&self, attempt: &Attempt) -> Plan {
         let server = attempt.address.ip();
         let own = process::source_address(server);
-        let mut accepted = self.accepted.borrow_mut();
-        if accepted.0 != attempt.server {
-            *accepted = (attempt.server, BTreeSet::new());
-        }
+        let accepted = self.accepted.borrow();
         Plan {
             handshake: self.config.handshake,
             selectors: self.config.destinations.clone(),
             peps: self.peps.keys(),
             ends: [own.unwrap_or(server), server],
             introduced: self.peps.introduced(),
-            accepted: accepted.1.clone(),
+            accepted: accepted.get(&attempt.server).cloned().unwrap_or_default(),
         }
     }
 
@@ -191,7 +188,8 @@ impl Layering {
                 if let Some(newest) = agreed.initiator.live().receives().last() {
                     self.peps.end_without(newest);
                 }
-                self.accepted.borrow_mut().1 = agreed.initiator.plan().accepted.clone();
+                let accepted = agreed.initiator.plan().accepted.clone();
+                self.accepted.borrow_mut().insert(agreed.number, accepted);
                 self.traffic.borrow_mut().begun();
                 // So that the random bytes cannot be opened later in what was recorded.
                 self.tunnels.change(id, Connection::renew_keys);

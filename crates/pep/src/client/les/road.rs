@@ -36,6 +36,8 @@ pub(super) enum LesRoad {
 /// Associations of one tunnel.
 pub(super) struct LesAgreement {
     pub(super) tunnel: ConnectionId,
+    /// Number of the server among those of the configuration.
+    pub(super) number: usize,
     /// Address of the server for packets.
     pub(super) server: SocketAddr,
     pub(super) initiator: Initiator,
@@ -54,6 +56,7 @@ impl Layering {
     fn agreement(&self, attempt: &Attempt) -> LesAgreement {
         LesAgreement {
             tunnel: attempt.id,
+            number: attempt.server,
             server: self.reachable((attempt.address.ip(), self.config.port).into()),
             initiator: Initiator::new(self.plan(attempt)),
             refused: None,
