@@ -54,7 +54,8 @@ const CLIENTS: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 7, 7, 8), Ipv4Addr::new(127, 
 
 #[test]
 fn idle_tunnels_cost_little() {
-    let cpu = idle_tunnels(IDLE);
+    let (memory, cpu) = idle_tunnels(IDLE);
+    assert!(memory <= 20 * MB, "{memory} B");
     assert!(cpu <= TUNNEL_CPU, "{cpu:.2} times the client's CPU time");
 }
 
@@ -62,31 +63,34 @@ fn idle_tunnels_cost_little() {
 #[test]
 #[ignore = "a minute; `make test-full` runs it"]
 fn a_thousand_idle_tunnels_cost_little() {
-    idle_tunnels(1000);
+    let (memory, _) = idle_tunnels(1000);
+    assert!(memory <= 100 * MB, "{memory} B");
 }
 
-/// CPU time that a server spends until `count` tunnels are idle, as a multiple of what their clients' handshakes take. Panics
-/// if they take more memory than [`TUNNEL`] each.
-fn idle_tunnels(count: usize) -> f64 {
+/// Bytes of memory that a server takes for `count` idle tunnels and for all that comes before, and its CPU time until they are
+/// idle as a multiple of what their clients' handshakes take. Panics if they take more memory than [`TUNNEL`] each.
+fn idle_tunnels(count: usize) -> (u64, f64) {
     let all: Vec<_> = (0..FIRST + count)
         .map(|_| PrivateKey::generate().expect("a key"))
         .collect();
     let (first, keys) = all.split_at(FIRST);
     let server = Server::start(&all);
+    let start = server.memory();
     let _first = Tunnels::connect(&server, CLIENTS[0], first);
     thread::sleep(Duration::from_secs(2));
     let (before, own) = ((server.memory(), server.cpu()), thread_cpu_seconds());
     let tunnels = Tunnels::connect(&server, CLIENTS[1], keys);
     let own = thread_cpu_seconds() - own;
     thread::sleep(Duration::from_secs(2));
-    let (memory, cpu) = (server.memory() - before.0, server.cpu() - before.1);
+    let end = server.memory();
+    let (memory, cpu) = (end - before.0, server.cpu() - before.1);
     let each = memory / count as u64;
     println!(
         "{count} idle tunnels: {memory} B, {each} B each, {cpu:.2} s of CPU time, of their clients' handshakes {own:.2} s"
     );
     assert_eq!(tunnels.alive(), count);
     assert!(each <= TUNNEL, "{each} B each");
-    cpu / own
+    (end - start, cpu / own)
 }
 
 #[test]
