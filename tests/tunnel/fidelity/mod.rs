@@ -135,18 +135,23 @@ fn bentpipe_passes_every_case() {
     judge(&all_cases(&site.routes()), &site.logs());
 }
 
-#[test]
-fn sealed_flows_pass_every_case() {
-    if !privileged("fidelity of sealed flows") {
-        return;
-    }
-    let site = Site::start(SiteConfig {
+/// Site whose server takes in sealed flows at a port of its own.
+fn sealed_site() -> Site {
+    Site::start(SiteConfig {
         scenario: fast_geo(),
         server_tables: format!("[sle]\nlisten = \"{GATEWAY_SAT}:4434\"\n"),
         client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n[sle]\n".into(),
         ..SiteConfig::new(BENTPIPE)
     })
-    .expect("a site");
+    .expect("a site")
+}
+
+#[test]
+fn sealed_flows_pass_every_case() {
+    if !privileged("fidelity of sealed flows") {
+        return;
+    }
+    let site = sealed_site();
     judge(&all_cases(&site.routes()), &site.logs());
 }
 
@@ -380,13 +385,7 @@ fn thousands_of_sealed_flows_come_one_lot_after_the_other() {
     if !privileged("thousands of sealed flows") {
         return;
     }
-    let site = Site::start(SiteConfig {
-        scenario: fast_geo(),
-        server_tables: format!("[sle]\nlisten = \"{GATEWAY_SAT}:4434\"\n"),
-        client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n[sle]\n".into(),
-        ..SiteConfig::new(BENTPIPE)
-    })
-    .expect("a site");
+    let site = sealed_site();
     for _ in 0..LOTS {
         judge(&together(&site.routes(), MANY), &site.logs());
     }
