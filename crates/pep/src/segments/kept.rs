@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 
 use bentpipe_segments::Side;
-use bentpipe_sys::link::{self, Address};
+use bentpipe_sys::link::{self, Address, Link};
 use bentpipe_sys::policy_rule::{Family, PolicyRule, TableRoute};
 use bentpipe_sys::watch::Object;
 use bentpipe_sys::written_table::WrittenTable;
@@ -83,8 +83,7 @@ impl KeptRules {
     }
 
     /// Tells the log which interfaces of `lan` and `wan` are not there, when that changes.
-    fn tell_missing(&mut self) -> io::Result<()> {
-        let links = link::links()?;
+    fn tell_missing(&mut self, links: &[Link]) {
         let lacks = |name: &&String| links.iter().all(|link| link.name != **name);
         let missing: Vec<_> = self.interfaces.iter().filter(lacks).cloned().collect();
         if missing != self.missing {
@@ -97,19 +96,23 @@ impl KeptRules {
             }
             self.missing = missing;
         }
-        Ok(())
     }
 }
 
 /// Looks at the device of `side`, and at the route into it. A PEP whose device is gone ends, and says so itself.
-fn look_at_device(side: Side, found: &mut Faults<PepPart>) -> io::Result<()> {
+fn look_at_device(
+    side: Side,
+    links: &[Link],
+    addresses: &[Address],
+    found: &mut Faults<PepPart>,
+) -> io::Result<()> {
     let name = devices::name(side);
-    let Some(link) = link::links()?.into_iter().find(|link| link.name == name) else {
+    let Some(link) = links.iter().find(|link| link.name == name) else {
         return Ok(());
     };
     let has = |one: &Address| one.index == link.index && one.own == ADDRESS.addr();
-    let state = match link::addresses()?.iter().any(has) {
-        true => device_fault(&link, MTU),
+    let state = match addresses.iter().any(has) {
+        true => device_fault(link, MTU),
         false => Some("has lost its address"),
     };
     found.extend(state.map(|state| (PepPart::Device(side), state)));
@@ -141,10 +144,11 @@ impl Subject for KeptRules {
     type Part = PepPart;
 
     fn compare(&mut self) -> io::Result<Faults<PepPart>> {
-        self.tell_missing()?;
+        let (links, addresses) = (link::links()?, link::addresses()?);
+        self.tell_missing(&links);
         let mut found = Vec::new();
         for side in SIDES {
-            look_at_device(side, &mut found)?;
+            look_at_device(side, &links, &addresses, &mut found)?;
             let mut rules = Vec::new();
             for family in Family::usable() {
                 rules.extend(PolicyRule::list(family)?);
