@@ -45,7 +45,7 @@ impl AtWork {
     /// Report of splitters, or of the rules that hand TCP to a program, on the content; `None` without either.
     ///
     /// # Errors
-    /// They do not answer.
+    /// Splitters or rules do not answer.
     pub fn carried(&self, topology: &Topology) -> Result<Option<Carried>> {
         let all = self.over.is_none_or(Vpn::is_tcp);
         if let Some(bentpipe) = &self.segments {
@@ -80,7 +80,7 @@ impl AtWork {
     /// Repairs that bentpipe's ends report; `None` where nobody is asked.
     ///
     /// # Errors
-    /// They do not answer.
+    /// The ends do not answer.
     pub fn repairs(&self) -> Result<Option<Repairs>> {
         self.daemons.as_ref().map(Daemons::repairs).transpose()
     }

@@ -161,7 +161,7 @@ impl fmt::Debug for HeaderRoot {
 }
 
 /// Token that nobody but the ends of an association can make: who shows it may end that association.
-/// It says nothing about the association's keys.
+/// The token tells nothing about the association's keys.
 #[derive(Clone)]
 pub struct EndToken(Zeroizing<[u8; 32]>);
 

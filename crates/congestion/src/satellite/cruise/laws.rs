@@ -155,7 +155,7 @@ impl Cruise {
         losses.start_quiet(now, share(depth), rate);
     }
 
-    /// What is lost behind a short queue, and not without one, is dropped by whoever manages that queue (CoDel): from now on it
+    /// Packets that are lost behind a short queue, and not without one, are dropped by whoever manages that queue (CoDel): from now on it
     /// is to be shorter. With long round trips one round in which it drains ends that by itself.
     pub(super) fn shorten(&mut self, queue: Duration, path: &Path, losses: &mut Losses, mtu: u64) {
         let ours = (self.target(mtu) / 2..=self.high(mtu)).contains(&queue);

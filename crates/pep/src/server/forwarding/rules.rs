@@ -39,7 +39,7 @@ pub(super) fn body(ports: &[u16], forwarding: Option<&Forwarding>, router: Route
     chains.iter().map(Chain::to_string).collect()
 }
 
-/// What stays of the table if this machine's own programs may still talk to clients when the server has stopped.
+/// Rest of the table that stays after a stop, if programs of this machine may still talk to clients at the prefixes `translated`.
 pub(super) fn left_behind(translated: &[IpNet]) -> String {
     quiet(&[], translated).to_string()
 }

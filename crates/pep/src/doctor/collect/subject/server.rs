@@ -1,4 +1,4 @@
-//! What a server's configuration is to listen on and to take in.
+//! Facts about a server for the doctor: what its configuration listens on, and takes in.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
