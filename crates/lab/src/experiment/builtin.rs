@@ -60,9 +60,25 @@ fn measured(text: &str) -> Option<toml::Table> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::fs;
 
     use super::*;
+
+    /// Works that published findings are from: the page counts its findings by these names.
+    const WORKS: [&str; 11] = [
+        "CNES, VPNs over satellites",
+        "FAU, QUIC interop runner (arXiv 2202.08228)",
+        "Huwyler et al., QPEP in the Real World (SpaceSec 2023)",
+        "McKinney and Lambert, VPN over Satellite (Skycasters)",
+        "Pavur et al., QPEP (2020)",
+        "Pavur et al., QPEP (NDSS 2021)",
+        "Roy-Chowdhury et al. (LES, DSSL)",
+        "computed",
+        "draft-kuhn-quic-4-sat",
+        "picoquic satellite_test.c",
+        "wirelessmoves",
+    ];
 
     #[test]
     fn every_file_of_scenarios_is_part_of_the_program() {
@@ -74,6 +90,19 @@ mod tests {
             .collect();
         files.sort();
         assert_eq!(names().collect::<Vec<_>>(), files);
+    }
+
+    #[test]
+    fn a_work_has_one_name_in_all_experiments() {
+        let mut works = BTreeSet::new();
+        for (name, text) in EXPERIMENTS {
+            let file: toml::Table = text.parse().expect(name);
+            let findings = FINDINGS.iter().filter_map(|table| file.get(*table));
+            let findings = findings.flat_map(|table| table.as_array().expect(name));
+            let sources = findings.filter_map(|finding| finding.get("source")?.as_str());
+            works.extend(sources.map(|source| source.split(": ").next().unwrap().to_owned()));
+        }
+        assert_eq!(works, WORKS.map(str::to_owned).into());
     }
 
     #[test]
