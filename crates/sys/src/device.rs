@@ -81,12 +81,13 @@ fn usable(net: &IpNet) -> bool {
 /// # Errors
 /// The privilege or the device is missing.
 pub fn set_addresses(present: &[IpNet], wanted: &[IpNet]) -> io::Result<()> {
-    for address in present.iter().filter(|address| !wanted.contains(address)) {
-        link::delete_address(NAME, *address)?;
-    }
     // Where IPv6 is switched off the rest goes on without; whoever watches the device sets it later.
     for address in wanted.iter().filter(|address| usable(address)) {
         link::add_address(NAME, *address)?;
+    }
+    // Last, for with the last address of a family the kernel takes its routes away.
+    for address in present.iter().filter(|address| !wanted.contains(address)) {
+        link::delete_address(NAME, *address)?;
     }
     Ok(())
 }
