@@ -115,6 +115,28 @@ fn peps_relay_what_a_pre_shared_key_seals_and_status_says_that_it_is_one() {
 }
 
 #[test]
+fn a_client_whose_address_has_changed_between_two_starts_connects() {
+    const ADDRESS: &str = "100.96.77.7";
+    on_layered_site("another address", LayeredSite::start, |les| {
+        les.stop(Role::Client)?;
+        les.stop(Role::Server)?;
+        les.assign(ADDRESS)?;
+        les.run(Role::Server)?;
+        les.run(Role::Client)?;
+        les.until_keyed()?;
+        let [route, _] = les.site.routes();
+        Transfer::start(&route, Way::Download, LENGTH)?.finish_whole()?;
+        let status = les.status(Role::Client)?;
+        let assigned = &status["packets"]["assigned"][0];
+        ensure!(*assigned == ADDRESS, "{status:#}");
+        let log = les.log(Role::Client);
+        ensure!(!log.contains("was put back"), "its own change is no fault");
+        ensure!(les.relayed()? == [1; 2], "{:?} relayed", les.relayed());
+        Ok(())
+    });
+}
+
+#[test]
 fn a_client_that_takes_its_keys_back_is_passed_untouched() {
     on_layered_site(
         "a client that takes its keys back",

@@ -175,6 +175,14 @@ impl LayeredSite {
         Ok(())
     }
 
+    /// Has the server assign this address to the client from its next start on.
+    pub(super) fn assign(&self, address: &str) -> Result<()> {
+        let file = self.site.topology.directory().join("server.toml");
+        let text = fs::read_to_string(&file)?;
+        let assigned = format!("addresses = [\"{address}\"]\nallow = ");
+        Ok(fs::write(file, text.replacen("allow = ", &assigned, 1))?)
+    }
+
     /// Takes PEPs from the client's list: all, or the one of this name.
     pub(super) fn take_off(&self, name: Option<&str>) -> Result<()> {
         const TABLE: &str = "[[les.pep]]\n";
@@ -218,6 +226,12 @@ impl LayeredSite {
         let socket = socket.join(format!("{}.sock", role.name()));
         command.args(["status", "--json", "--socket"]).arg(socket);
         Ok(serde_json::from_str(&run_command(&mut command)?)?)
+    }
+
+    /// Text that a daemon has logged since its start; empty if it does not run.
+    pub(super) fn log(&self, role: Role) -> String {
+        let daemon = self.daemons[role as usize].as_ref();
+        daemon.map(Process::stderr_text).unwrap_or_default()
     }
 
     /// Text that the daemons have logged, to be shown with a failure.

@@ -1,5 +1,5 @@
 //! What the client remembers on disk from one run to the next: the servers' last good addresses, for a ship's router
-//! boots without DNS, and the links that it has crossed (`link.rs`).
+//! boots without DNS, the links that it has crossed (`link.rs`), and what servers assigned (`les/ahead.rs`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(super) struct ClientMemory<V> {
     known: BTreeMap<String, V>,
 }
 
-impl<V: Serialize + DeserializeOwned + PartialEq + Copy> ClientMemory<V> {
+impl<V: Serialize + DeserializeOwned + PartialEq + Clone> ClientMemory<V> {
     /// Reads `name` in `dir`, which remembers `what`; a missing or damaged file is an empty memory.
     pub(super) fn load(dir: &Path, name: &str, what: &'static str) -> Self {
         let file = StateFile::new(dir.join(name), what);
@@ -30,14 +30,15 @@ impl<V: Serialize + DeserializeOwned + PartialEq + Copy> ClientMemory<V> {
     }
 
     pub(super) fn get(&self, name: &str) -> Option<V> {
-        self.known.get(name).copied()
+        self.known.get(name).cloned()
     }
 
     /// Remembers, on disk soon; a disk that cannot be written is logged once.
     pub(super) fn put(&mut self, name: &str, value: V) {
-        if self.known.insert(name.to_owned(), value) == Some(value) {
+        if self.known.get(name) == Some(&value) {
             return;
         }
+        self.known.insert(name.to_owned(), value);
         while self.known.len() > MAX_ENTRIES
             && let Some(other) = self.known.keys().find(|key| *key != name).cloned()
         {

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::io;
 
 use bytes::Bytes;
+use ipnet::IpNet;
 use tokio::sync::watch;
 
 use super::carrier::Reach;
@@ -13,7 +14,7 @@ use super::tunnels::Tunnels;
 pub(crate) struct PacketDevice(Infallible);
 
 impl PacketDevice {
-    pub(crate) fn has_addresses(&self) -> bool {
+    pub(crate) fn assigned(&self) -> Vec<IpNet> {
         match self.0 {}
     }
 

@@ -97,7 +97,8 @@ impl PacketRoad {
         if self.config.front.tunnels_packets().is_none() {
             return Ok(None);
         }
-        let device = PacketDevice::create()?;
+        let before = self.les.as_ref().map(|les| les.assigned_before());
+        let device = PacketDevice::create(before.unwrap_or_default())?;
         let kept = device.kept();
         Ok(self.device.set(device).is_ok().then_some(kept))
     }
@@ -158,7 +159,7 @@ impl PacketRoad {
     /// The handshake of an attempt is complete.
     pub(super) fn on_connected(&self, attempt: &Attempt) {
         if let Some(les) = &self.les {
-            les.on_connected(attempt);
+            les.on_connected(attempt, &self.assigned());
         }
     }
 
@@ -202,9 +203,14 @@ impl PacketRoad {
         self.device.get().is_some()
     }
 
-    /// True if the server has assigned addresses to the device.
+    /// True if a server has assigned addresses to the device.
     pub(super) fn has_addresses(&self) -> bool {
-        self.device.get().is_some_and(PacketDevice::has_addresses)
+        !self.assigned().is_empty()
+    }
+
+    fn assigned(&self) -> Vec<IpNet> {
+        let device = self.device.get();
+        device.map(PacketDevice::assigned).unwrap_or_default()
     }
 
     /// Prefixes that the server routes here, now or when it was last heard of.

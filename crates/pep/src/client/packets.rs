@@ -42,21 +42,27 @@ pub(crate) struct PacketDevice {
 }
 
 impl PacketDevice {
-    /// Makes the device. Needs the runtime.
-    pub(crate) fn create() -> io::Result<Self> {
+    /// Makes the device, with the addresses `before` that a server assigned the last time. Needs the runtime.
+    pub(crate) fn create(before: Vec<IpNet>) -> io::Result<Self> {
         let tun = readable(Device::create(MTU)?.into_tun())?;
         let (renewed, made) = unbounded_channel();
+        let kept = KeptDevice::new(renewed)?;
+        match device::set_addresses(&[], &before) {
+            Ok(()) => kept.set_assigned(before),
+            // What the server assigns is tried again, and told if that fails.
+            Err(error) => tracing::debug!("what was assigned the last time: {error}"),
+        }
         Ok(Self {
             tun: RefCell::new(tun),
             renewed: RefCell::new(Some(made)),
-            kept: KeptDevice::new(renewed)?,
+            kept,
             without_tunnel: Cell::new(0),
         })
     }
 
-    /// The server has assigned some.
-    pub(crate) fn has_addresses(&self) -> bool {
-        !self.kept.assigned().is_empty()
+    /// Addresses that a server has assigned.
+    pub(crate) fn assigned(&self) -> Vec<IpNet> {
+        self.kept.assigned()
     }
 
     /// Packets that were dropped for want of a tunnel.

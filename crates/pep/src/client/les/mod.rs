@@ -11,20 +11,20 @@
 //! tunnel, and so does every one while the tunnel goes over TLS, because UDP does not pass: then the rules lead them to the
 //! listener ([`Layering::leads`]).
 
+mod ahead;
 mod peps;
 mod road;
 mod standing;
 mod unheard;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use bentpipe_proto::tunnel::{LesBody, LesKind};
 use bentpipe_sealed::les::Unwritten;
-use bentpipe_sealed::les::sa::{AnswerCode, Material, PepKey, Plan, Psk, Step, Unsent};
+use bentpipe_sealed::les::sa::{AnswerCode, Material, Plan, Psk, Step, Unsent};
 use bytes::{Bytes, BytesMut};
 use tokio::net::UdpSocket;
 use tokio::task::yield_now;
@@ -36,6 +36,7 @@ use crate::keys::PrivateKey;
 use crate::les::{BATCH, LesTraffic, READ, begins_connection, fresh, material, psk, tcp};
 use crate::process::{self, RunError};
 use crate::status;
+use ahead::LastWordsMemory;
 use bentpipe_tunnel::engine::Connection;
 use bentpipe_tunnel::transport::LesAccord;
 use peps::Peps;
@@ -60,8 +61,10 @@ pub(crate) struct Layering {
     psk: Option<Psk>,
     /// PEPs that are to have K2.
     peps: Rc<Peps>,
-    /// PEPs that each server has accepted, by its number. A server that is only tried has a tunnel as well, so each keeps its own.
-    accepted: RefCell<BTreeMap<usize, BTreeSet<PepKey>>>,
+    /// Public keys of the servers, by their numbers.
+    servers: Vec<String>,
+    /// Words of each server the last time. A server that is only tried has a tunnel as well, so each has its own.
+    last: RefCell<LastWordsMemory>,
 }
 
 impl Layering {
@@ -78,6 +81,7 @@ impl Layering {
     ) -> Result<Self, RunError> {
         let shown = (key, config.identity.allow_classical);
         let peps = Peps::new(&les.peps, shown, socket()?, &config.state_dir)?;
+        let keys = config.servers.iter();
         Ok(Self {
             config: les.clone(),
             tunnels: tunnels.clone(),
@@ -90,7 +94,8 @@ impl Layering {
             unheard: RefCell::default(),
             psk: psk(les.psk_file.as_deref()).map_err(RunError::Key)?,
             peps: Rc::new(peps),
-            accepted: RefCell::default(),
+            servers: keys.map(|server| server.public_key.to_string()).collect(),
+            last: RefCell::new(ahead::load(&config.state_dir)),
         })
     }
 
@@ -103,14 +108,13 @@ impl Layering {
     fn plan(&self, attempt: &Attempt) -> Plan {
         let server = attempt.address.ip();
         let own = process::source_address(server);
-        let accepted = self.accepted.borrow();
         Plan {
             handshake: self.config.handshake,
             selectors: self.config.destinations.clone(),
             peps: self.peps.keys(),
             ends: [own.unwrap_or(server), server],
             introduced: self.peps.introduced(),
-            accepted: accepted.get(&attempt.server).cloned().unwrap_or_default(),
+            accepted: self.accepted_by(attempt.server),
         }
     }
 
@@ -130,8 +134,13 @@ impl Layering {
         self.peps.look_up();
         let mut road = self.road.borrow_mut();
         if let LesRoad::Agreed(agreed) = &mut *road {
-            agreed.initiator.handle_timeout(process::now());
-            self.advance(agreed);
+            if self.exists(agreed) {
+                agreed.initiator.handle_timeout(process::now());
+                self.advance(agreed);
+            } else {
+                // The server has not greeted after all.
+                *road = LesRoad::NoTunnel;
+            }
         }
         drop(road);
         self.look_for_answers();
@@ -188,8 +197,7 @@ impl Layering {
                 if let Some(newest) = agreed.initiator.live().receives().last() {
                     self.peps.end_without(newest);
                 }
-                let accepted = agreed.initiator.plan().accepted.clone();
-                self.accepted.borrow_mut().insert(agreed.number, accepted);
+                self.remember_accepted(agreed.number, &agreed.initiator.plan().accepted);
                 self.traffic.borrow_mut().begun();
                 // So that the random bytes cannot be opened later in what was recorded.
                 self.tunnels.change(id, Connection::renew_keys);

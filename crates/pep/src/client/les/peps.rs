@@ -122,6 +122,21 @@ impl Peps {
         self.list.borrow().iter().map(Listed::key).collect()
     }
 
+    /// Keys of the PEPs of these `names`, the texts of their public keys, as far as they are listed.
+    pub(super) fn among(&self, names: &[String]) -> BTreeSet<PepKey> {
+        let list = self.list.borrow();
+        let named = |listed: &&Listed| names.contains(&listed.pep.public_key.to_string());
+        list.iter().filter(named).map(Listed::key).collect()
+    }
+
+    /// Texts of the public keys of those of `keys` that are listed.
+    pub(super) fn names(&self, keys: &BTreeSet<PepKey>) -> Vec<String> {
+        let list = self.list.borrow();
+        let own = list.iter().filter(|listed| keys.contains(&listed.key()));
+        own.map(|listed| listed.pep.public_key.to_string())
+            .collect()
+    }
+
     /// PEPs that have had K2, in this run or an earlier one.
     pub(super) fn introduced(&self) -> BTreeSet<PepKey> {
         let (list, known) = (self.list.borrow(), self.introduced.borrow());

@@ -2,9 +2,10 @@
 //! that come and go.
 //!
 //! ```text
-//!   on_connected: Q1 behind the own HELLO ─► early ─ on_ready: the server's HELLO ─► road: Agreed, OtherKeys, Lacking
-//!                                              ▲                                         │ on_lost
-//!                                           Q2 ╯                                         ╰──► NoTunnel
+//!   on_connected: Q1 behind the own HELLO ─┬► early ─ on_ready: the server's HELLO ─► road: Agreed, OtherKeys, Lacking
+//!                                          │    ▲                                      │ on_lost
+//!                                          │ Q2 ╯                                      ╰──► NoTunnel
+//!                                          ╰ goes_ahead: what the server said the last time ─► road: Agreed
 //! ```
 
 use std::collections::BTreeSet;
@@ -13,6 +14,7 @@ use std::net::SocketAddr;
 
 use bentpipe_proto::tunnel::{LesBody, LesKind};
 use bentpipe_sealed::les::sa::{AnswerCode, Handshake, Initiator, PepKey, Step, Violation};
+use ipnet::IpNet;
 
 use super::super::connections::Attempt;
 use super::Layering;
@@ -63,19 +65,27 @@ impl Layering {
         }
     }
 
-    /// The handshake of an attempt is complete: Q1 goes with its last message, behind HELLO. A server without LES skips it.
-    pub(in crate::client) fn on_connected(&self, attempt: &Attempt) {
+    /// True while the connection of `agreed` exists.
+    pub(super) fn exists(&self, agreed: &LesAgreement) -> bool {
+        let found = self.tunnels.look_at(agreed.tunnel, |_| Some(()));
+        found.is_some()
+    }
+
+    /// The handshake of an attempt is complete: Q1 goes with its last message, behind HELLO. A server without LES skips it. `own`
+    /// are the device's addresses.
+    pub(in crate::client) fn on_connected(&self, attempt: &Attempt, own: &[IpNet]) {
         // A laboratory's server hears nobody whose HELLO is behind.
         if self.config.handshake == Handshake::Psk {
             return;
         }
         let mut early = self.early.borrow_mut();
-        let exists = |agreed: &LesAgreement| {
-            let found = self.tunnels.look_at(agreed.tunnel, |_| Some(()));
-            found.is_some()
-        };
-        early.retain(exists);
+        early.retain(|agreed| self.exists(agreed));
         let mut agreed = self.agreement(attempt);
+        if self.goes_ahead(&agreed, own) {
+            self.advance(&mut agreed);
+            self.road.replace(LesRoad::Agreed(Box::new(agreed)));
+            return;
+        }
         let Some(inputs) = self.inputs(&agreed) else {
             return;
         };
@@ -93,13 +103,18 @@ impl Layering {
         let accord = |connection: &Connection| Some(connection.tunnel.agreement().les());
         let accord = self.tunnels.look_at(attempt.id, accord);
         let accord = accord.unwrap_or(LesAccord::Lacking);
-        let early = self.early.take();
-        let early = early.into_iter().find(|own| own.tunnel == attempt.id);
+        self.remember_greeting(attempt, accord);
+        let early = self.early.take().into_iter().map(Box::new);
+        let ahead = match self.road.replace(LesRoad::NoTunnel) {
+            LesRoad::Agreed(agreed) => Some(agreed),
+            LesRoad::NoTunnel | LesRoad::OtherKeys | LesRoad::Lacking => None,
+        };
+        let asked = early.chain(ahead).find(|own| own.tunnel == attempt.id);
         let road = match accord {
             LesAccord::Lacking => LesRoad::Lacking,
             LesAccord::OtherKeys => LesRoad::OtherKeys,
             LesAccord::Agreed => {
-                LesRoad::Agreed(Box::new(early.unwrap_or_else(|| self.agreement(attempt))))
+                LesRoad::Agreed(asked.unwrap_or_else(|| Box::new(self.agreement(attempt))))
             }
         };
         self.road.replace(road);
