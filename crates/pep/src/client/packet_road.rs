@@ -184,6 +184,13 @@ impl PacketRoad {
         self.routes.borrow_mut().learn(&intercept.routes, &granted);
     }
 
+    /// An attempt has failed before it was the tunnel.
+    pub(super) fn on_failed(&self, attempt: &Attempt) {
+        if let Some(les) = &self.les {
+            les.on_failed(attempt);
+        }
+    }
+
     /// There is no tunnel any more.
     pub(super) fn on_lost(&self) {
         if let Some(les) = &self.les {

@@ -176,6 +176,7 @@ impl Session {
                 self.unready(next, reason, failure == Failure::Replaced);
             }
             Lost::Attempt(attempt) => {
+                self.packet_road().on_failed(&attempt);
                 self.schedule
                     .tell(|retry, now| retry.on_failed(now, failure));
                 self.reporter.tell_of(attempt.server, told, reason);

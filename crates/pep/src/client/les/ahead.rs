@@ -68,6 +68,7 @@ impl Layering {
 
     /// Remembers what the server of a tunnel has assigned, if it has LES.
     pub(super) fn remember_greeting(&self, attempt: &Attempt, accord: LesAccord) {
+        self.ungreeted.set(false);
         let assigned = self.tunnels.look_at(attempt.id, |connection| {
             let hello = connection.tunnel.agreement().remote()?;
             Some(hello.assigned.iter().copied().map(IpNet::from).collect())
@@ -90,18 +91,11 @@ impl Layering {
         let known = !own.is_empty() && self.last_words(agreed.number).assigned == own;
         let over_udp = |connection: &Connection| (!connection.is_on_reliable_wire()).then_some(());
         plan.handshake == Handshake::Short
+            // Once: a server that refuses this client does so after the handshake.
+            && !self.ungreeted.get()
             && legible
             && known
-            && self.is_without_tunnel()
+            && matches!(&*self.road.borrow(), LesRoad::NoTunnel)
             && self.tunnels.look_at(agreed.tunnel, over_udp).is_some()
-    }
-
-    /// True if nothing leaves just now: there is no tunnel, or the connection of the last attempt has failed.
-    fn is_without_tunnel(&self) -> bool {
-        match &*self.road.borrow() {
-            LesRoad::NoTunnel => true,
-            LesRoad::Agreed(agreed) => !self.exists(agreed),
-            LesRoad::Lacking | LesRoad::OtherKeys => false,
-        }
     }
 }

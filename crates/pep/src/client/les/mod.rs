@@ -65,6 +65,8 @@ pub(crate) struct Layering {
     servers: Vec<String>,
     /// Words of each server the last time. A server that is only tried has a tunnel as well, so each has its own.
     last: RefCell<LastWordsMemory>,
+    /// Packets have left before a greeting, and none has come since.
+    ungreeted: Cell<bool>,
 }
 
 impl Layering {
@@ -96,6 +98,7 @@ impl Layering {
             peps: Rc::new(peps),
             servers: keys.map(|server| server.public_key.to_string()).collect(),
             last: RefCell::new(ahead::load(&config.state_dir)),
+            ungreeted: Cell::new(false),
         })
     }
 
@@ -134,13 +137,8 @@ impl Layering {
         self.peps.look_up();
         let mut road = self.road.borrow_mut();
         if let LesRoad::Agreed(agreed) = &mut *road {
-            if self.exists(agreed) {
-                agreed.initiator.handle_timeout(process::now());
-                self.advance(agreed);
-            } else {
-                // The server has not greeted after all.
-                *road = LesRoad::NoTunnel;
-            }
+            agreed.initiator.handle_timeout(process::now());
+            self.advance(agreed);
         }
         drop(road);
         self.look_for_answers();

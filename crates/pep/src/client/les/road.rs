@@ -65,12 +65,6 @@ impl Layering {
         }
     }
 
-    /// True while the connection of `agreed` exists.
-    pub(super) fn exists(&self, agreed: &LesAgreement) -> bool {
-        let found = self.tunnels.look_at(agreed.tunnel, |_| Some(()));
-        found.is_some()
-    }
-
     /// The handshake of an attempt is complete: Q1 goes with its last message, behind HELLO. A server without LES skips it. `own`
     /// are the device's addresses.
     pub(in crate::client) fn on_connected(&self, attempt: &Attempt, own: &[IpNet]) {
@@ -79,9 +73,10 @@ impl Layering {
             return;
         }
         let mut early = self.early.borrow_mut();
-        early.retain(|agreed| self.exists(agreed));
+        early.retain(|agreed| self.tunnels.look_at(agreed.tunnel, |_| Some(())).is_some());
         let mut agreed = self.agreement(attempt);
         if self.goes_ahead(&agreed, own) {
+            self.ungreeted.set(true);
             self.advance(&mut agreed);
             self.road.replace(LesRoad::Agreed(Box::new(agreed)));
             return;
@@ -149,6 +144,14 @@ impl Layering {
             "LES carries nothing: `flow` of [les] is \"{flow}\" here, and the server takes \"psk\" alone, for it has [les.laboratory]; \
              remove that table there, or set `flow = \"psk\"` with [les.laboratory] and the same key here"
         )
+    }
+
+    /// An attempt has failed: what has gone ahead by it ends.
+    pub(in crate::client) fn on_failed(&self, attempt: &Attempt) {
+        let mut road = self.road.borrow_mut();
+        if matches!(&*road, LesRoad::Agreed(agreed) if agreed.tunnel == attempt.id) {
+            *road = LesRoad::NoTunnel;
+        }
     }
 
     /// There is no tunnel any more, and its associations have ended with it. PEPs keep what they have until the next stands, or
