@@ -4,7 +4,7 @@ mod key_log;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -18,6 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 use crate::config::{Place, Placed, Role};
+use crate::events;
 use crate::shard::Shard;
 use crate::status::{SocketError, StatusSocket};
 use crate::throttle::Throttle;
@@ -210,21 +211,22 @@ pub(crate) fn file_limit() -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// Says, at most once a minute, that this process has no descriptors left, if that is what `error` means.
-pub(crate) fn tell_of_files(error: &io::Error) {
+/// Says, at most once a minute, that this process has no descriptors left, if that is what `error` means: then true.
+pub(crate) fn tell_of_files(error: &io::Error) -> bool {
     static TOLD: Throttle = Throttle::new();
 
     let used_up = |errno| matches!(errno, Errno::MFILE | Errno::NFILE);
     if !Errno::from_io_error(error).is_some_and(used_up) {
-        return;
+        return false;
     }
     if !TOLD.is_due(now()) {
-        return;
+        return true;
     }
     let limit = file_limit();
     tracing::warn!(
         "no file descriptors left ({error}; limit {limit}): new connections fail until others end; raise LimitNOFILE"
     );
+    true
 }
 
 /// Ceiling of what all tunnels hold together where the configuration names none: half of the memory that the process may use,
@@ -299,6 +301,7 @@ pub fn end_on_panic() {
         let payload = info.payload_as_str().unwrap_or("no message");
         let place = info.location().map(ToString::to_string);
         tracing::error!(
+            target: events::FATAL,
             "internal error, the process ends: {} at {} on thread {}; please report it",
             printable(payload),
             place.as_deref().unwrap_or("an unknown place"),
@@ -306,7 +309,9 @@ pub fn end_on_panic() {
         );
         let trace = Backtrace::capture();
         if trace.status() == BacktraceStatus::Captured {
-            let _ = writeln!(io::stderr(), "{trace}");
+            for line in trace.to_string().lines() {
+                tracing::error!(target: events::FATAL, "{line}");
+            }
         }
         process::exit(PANICKED);
     }));

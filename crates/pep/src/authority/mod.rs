@@ -105,7 +105,7 @@ fn issuing(subject: &str) -> CertificateParams {
 }
 
 /// Day in UTC of a moment, seconds since 1970; empty for one that no calendar has.
-fn date(seconds: u64) -> String {
+pub(crate) fn date(seconds: u64) -> String {
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
     let moment = jiff::Timestamp::from_second(seconds);
     moment.map_or_else(|_| String::new(), |it| it.strftime("%F").to_string())

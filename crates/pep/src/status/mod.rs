@@ -37,7 +37,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use format::{quantity, rate, size};
+pub(crate) use format::{quantity, rate, size, span};
 
 pub use associations::{AssociationDrops, Associations};
 pub use daemon::{KernelRepair, RuleStatus, SandboxStatus};

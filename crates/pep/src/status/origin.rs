@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::format::{counted, line, quantity, size};
+use super::format::{counted, line, quantity, size, span};
 
 /// Connections and objects of an origin; totals since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,8 +14,24 @@ pub struct OriginFigures {
     /// Web server behind the origin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<SocketAddr>,
+    /// Reason why the web server is of no use now; absent while it answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub web_server_fault: Option<String>,
+    /// Seconds for which the web server has been of no use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub web_server_fault_s: Option<u64>,
     /// Seconds since the certificate was read.
     pub certificate_age_s: u64,
+    /// Last day of the certificate, in UTC.
+    pub certificate_expires: String,
+    /// Seconds until the certificate expires.
+    pub certificate_left_s: u64,
+    /// Reason why nobody believes the certificate; absent while it is good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_fault: Option<String>,
+    /// Text about a certificate that is good, and expires within 14 days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_warning: Option<String>,
     /// Connections now whose handshake is done.
     pub connections: u64,
     /// Connections of clients that speak DSSL.
@@ -64,7 +80,18 @@ impl OriginFigures {
     /// Writes the lines of a report for people.
     pub(super) fn write(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some(upstream) = self.upstream {
-            line(f, "web server", &format!("http://{upstream}"))?;
+            let fault = self.web_server().map(|fault| format!(": {fault}"));
+            let fault = fault.unwrap_or_default();
+            line(f, "web server", &format!("http://{upstream}{fault}"))?;
+        }
+        let told = self.certificate_fault.as_ref();
+        match told.or(self.certificate_warning.as_ref()) {
+            Some(told) => line(f, "certificate", told)?,
+            None => line(
+                f,
+                "certificate",
+                &format!("until {}", self.certificate_expires),
+            )?,
         }
         line(f, "connections", &self.to_string())?;
         line(f, "objects", &self.objects())?;
@@ -73,6 +100,29 @@ impl OriginFigures {
             true => Ok(()),
             false => line(f, "refused", &refused),
         }
+    }
+
+    /// Reason why the web server is of no use, and for how long.
+    fn web_server(&self) -> Option<String> {
+        let (fault, lasts) = (self.web_server_fault.as_ref()?, self.web_server_fault_s);
+        Some(format!("{fault}, for {}", span(lasts.unwrap_or_default())))
+    }
+
+    /// Health in one line, after `listen`.
+    ///
+    /// # Errors
+    /// The reason why pages do not come.
+    pub(super) fn health(&self, listen: &str) -> Result<String, String> {
+        if let Some(fault) = &self.certificate_fault {
+            return Err(fault.clone());
+        }
+        if let (Some(upstream), Some(fault)) = (self.upstream, self.web_server()) {
+            return Err(format!("web server http://{upstream}: {fault}"));
+        }
+        let now = quantity(self.connections, "connection");
+        let warning = self.certificate_warning.as_ref();
+        let warning = warning.map(|text| format!("; {text}")).unwrap_or_default();
+        Ok(format!("origin on {listen}, {now}{warning}"))
     }
 
     /// Text about sealed objects.
