@@ -11,6 +11,7 @@
 //! tunnel, and so does every one while the tunnel goes over TLS, because UDP does not pass: then the rules lead them to the
 //! listener ([`Layering::leads`]).
 
+mod laboratory;
 mod peps;
 mod road;
 mod standing;
@@ -38,6 +39,7 @@ use crate::process::{self, RunError};
 use crate::status;
 use bentpipe_tunnel::engine::Connection;
 use bentpipe_tunnel::transport::LesAccord;
+use laboratory::{Laboratory, LaboratoryAnswer};
 use peps::Peps;
 use road::{LesAgreement, LesRoad};
 use unheard::Unheard;
@@ -57,7 +59,7 @@ pub(crate) struct Layering {
     over_tls: Cell<bool>,
     unheard: RefCell<Unheard>,
     /// Key of a laboratory, in place of those of the tunnel.
-    psk: Option<Psk>,
+    laboratory: Option<Laboratory>,
     /// PEPs that are to have K2.
     peps: Rc<Peps>,
     /// PEPs that each server has accepted, by its number. A server that is only tried has a tunnel as well, so each keeps its own.
@@ -88,7 +90,9 @@ impl Layering {
             told: Cell::default(),
             over_tls: Cell::new(false),
             unheard: RefCell::default(),
-            psk: psk(les.psk_file.as_deref()).map_err(RunError::Key)?,
+            laboratory: psk(les.psk_file.as_deref())
+                .map_err(RunError::Key)?
+                .map(|psk| Laboratory::new(psk, les.port)),
             peps: Rc::new(peps),
             accepted: RefCell::default(),
         })
@@ -157,9 +161,9 @@ impl Layering {
 
     /// Sends Q1 or Q3, in a laboratory beside the tunnel.
     fn send_message(&self, agreed: &LesAgreement, kind: LesKind, body: LesBody) {
-        if let Some(psk) = &self.psk {
+        if let Some(own) = &self.laboratory {
             // What is lost is sent again.
-            let message = psk.ask(body.as_ref());
+            let message = own.ask(body.as_ref());
             let _ = self.socket.try_send_to(&message, agreed.server);
             return;
         }
@@ -171,8 +175,8 @@ impl Layering {
     /// Inputs of the association that is due with `agreed`, if one is.
     fn inputs(&self, agreed: &LesAgreement) -> Option<Material> {
         let count = agreed.initiator.due(process::now())?;
-        if let Some(psk) = &self.psk {
-            return Some(fresh(psk.exporter(count)));
+        if let Some(own) = &self.laboratory {
+            return Some(fresh(own.exporter(count)));
         }
         let inputs = |connection: &Connection| material(connection, count);
         self.tunnels.look_at(agreed.tunnel, inputs)
@@ -294,8 +298,9 @@ impl Layering {
         let LesRoad::Agreed(agreed) = &mut *road else {
             return false;
         };
-        if let Some(psk) = self.psk.as_ref().filter(|_| Psk::is_message(datagram)) {
-            self.take_answer(psk, agreed, datagram);
+        let laboratory = self.laboratory.as_ref();
+        if let Some(own) = laboratory.filter(|_| Psk::is_message(datagram)) {
+            self.take_answer(own, agreed, datagram);
             return false;
         }
         let mut traffic = self.traffic.borrow_mut();
@@ -314,15 +319,18 @@ impl Layering {
     }
 
     /// Takes Q2 of a laboratory's server, if `datagram` is the answer to what was asked last.
-    fn take_answer(&self, psk: &Psk, agreed: &mut LesAgreement, datagram: &[u8]) {
+    fn take_answer(&self, own: &Laboratory, agreed: &mut LesAgreement, datagram: &[u8]) {
         let question = agreed.initiator.question();
-        let body = question.and_then(|q1| psk.answered(datagram, &q1));
-        let now = process::now();
-        match body.map(|body| agreed.initiator.on_q2(now, body)) {
-            Some(Ok(())) => self.advance(agreed),
-            Some(Err(fault)) => tracing::debug!("a message of LES is refused: {fault}"),
-            // Twice, if Q1 had to be; or an old one that somebody repeats.
-            None => self.traffic.borrow_mut().repeated(),
+        match own.read(datagram, question.as_ref()) {
+            LaboratoryAnswer::Fits(body) => match agreed.initiator.on_q2(process::now(), body) {
+                Ok(()) => {
+                    own.on_answered(question);
+                    self.advance(agreed);
+                }
+                Err(fault) => tracing::debug!("a message of LES is refused: {fault}"),
+            },
+            LaboratoryAnswer::Repeated => self.traffic.borrow_mut().repeated(),
+            LaboratoryAnswer::Unfit { has_form } => self.traffic.borrow_mut().unfit(has_form),
         }
     }
 
@@ -346,6 +354,7 @@ impl Layering {
                 wanted = Some(agreed.initiator.plan().peps.clone());
                 let unheard = self.unheard.borrow().is_unheard();
                 let refused = agreed.refused.map(|code| code.to_string());
+                let refused = refused.or_else(|| self.laboratory.as_ref()?.fault());
                 (
                     agreed.initiator.live().stands(),
                     refused.or_else(|| unheard.then(|| self.unheard_text())),
@@ -356,7 +365,7 @@ impl Layering {
         let refused = |pep| wanted.as_ref().is_some_and(|wanted| !wanted.contains(&pep));
         status::Les {
             reason,
-            laboratory: self.psk.is_some(),
+            laboratory: self.laboratory.is_some(),
             peps: self.peps.report(refused),
             ..self.traffic.borrow().report(stands)
         }
