@@ -7,9 +7,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WantsServerCert;
 use rustls::{ConfigBuilder, ServerConfig};
 
-use crate::authority::date;
 use crate::config::{AnyFile, Placed, ServerFile};
-use crate::process::{self, RunError};
+use crate::process::{self, RunError, date};
 use crate::tls::key_exchange;
 
 /// Seconds of a day.
@@ -75,7 +74,7 @@ impl CertifiedFiles {
     /// Time for which the site's own certificate, the first of the chain, is good.
     ///
     /// # Errors
-    /// It is none that can be read.
+    /// The certificate cannot be read.
     pub(crate) fn validity(&self) -> Result<Validity, RunError> {
         let parsed = x509_parser::parse_x509_certificate(&self.chain[0]);
         let (_, parsed) = parsed.map_err(|error| unusable(&self.certificate, error))?;

@@ -5,13 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 
 use crate::process;
+pub use crate::process::FATAL;
 use crate::status::{Event, EventLevel, Events};
 
 /// Target of log lines that tell of a change of state; they are events whatever their level.
 pub const STATE: &str = "state";
-
-/// Target of log lines with which the process ends; the log waits a second for whoever reads it.
-pub const FATAL: &str = "fatal";
 
 /// Once for each process, as its log.
 static LAST: Mutex<Events> = Mutex::new(Events::new());

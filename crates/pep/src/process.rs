@@ -18,7 +18,6 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 use crate::config::{Place, Placed, Role};
-use crate::events;
 use crate::shard::Shard;
 use crate::status::{SocketError, StatusSocket};
 use crate::throttle::Throttle;
@@ -43,6 +42,9 @@ const COMFORTABLE_FILES: u64 = 65_536;
 
 /// Descriptors that a process is taken to have where the system does not say: what POSIX shells give.
 const FILES_UNKNOWN: u64 = 1024;
+
+/// Target of log lines with which the process ends; the log waits a second for whoever reads it.
+pub const FATAL: &str = "fatal";
 
 /// Exit code after a panic: "failed while running".
 const PANICKED: i32 = 1;
@@ -152,6 +154,13 @@ pub(crate) fn since_1970() -> Duration {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default()
+}
+
+/// Day in UTC of a moment, seconds since 1970; empty for one that no calendar has.
+pub(crate) fn date(seconds: u64) -> String {
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    let moment = jiff::Timestamp::from_second(seconds);
+    moment.map_or_else(|_| String::new(), |it| it.strftime("%F").to_string())
 }
 
 /// The address that datagrams to `remote` leave from; `None` without a route.
@@ -301,7 +310,7 @@ pub fn end_on_panic() {
         let payload = info.payload_as_str().unwrap_or("no message");
         let place = info.location().map(ToString::to_string);
         tracing::error!(
-            target: events::FATAL,
+            target: FATAL,
             "internal error, the process ends: {} at {} on thread {}; please report it",
             printable(payload),
             place.as_deref().unwrap_or("an unknown place"),
@@ -310,7 +319,7 @@ pub fn end_on_panic() {
         let trace = Backtrace::capture();
         if trace.status() == BacktraceStatus::Captured {
             for line in trace.to_string().lines() {
-                tracing::error!(target: events::FATAL, "{line}");
+                tracing::error!(target: FATAL, "{line}");
             }
         }
         process::exit(PANICKED);

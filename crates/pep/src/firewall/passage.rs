@@ -36,9 +36,9 @@ pub struct Passage {
 /// Reason why a firewall drops packets of our device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It drops what is forwarded.
+    /// The chain drops what is forwarded.
     Forwarding,
-    /// It drops what comes in where answers would not leave.
+    /// The chain drops what comes in where answers would not leave.
     ReversePath,
 }
 

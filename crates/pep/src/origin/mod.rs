@@ -49,7 +49,7 @@ use crate::relay::over_tcp::OverTcp as _;
 use crate::relay::prepare;
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
-use crate::status::{OriginFigures, Side, StatusReport};
+use crate::status::{OriginCertificate, OriginFigures, OriginWebServer, Side, StatusReport};
 use crate::stop::{self, StopSignal};
 use counts::{OriginComplaints, OriginCounts, UnlistedHubs, count};
 use guests::{GuestPeer, Guests};
@@ -199,14 +199,18 @@ impl OriginServer {
         let (speakers, date) = (self.speakers(), process::since_1970().as_secs());
         let validity = speakers.validity();
         OriginFigures {
-            upstream: Some(self.web.address()),
-            web_server_fault: fault,
-            web_server_fault_s: lasts.map(|lasts| lasts.as_secs()),
-            certificate_age_s: age.as_secs(),
-            certificate_expires: validity.expires(),
-            certificate_left_s: validity.left(date),
-            certificate_fault: validity.fault(date),
-            certificate_warning: validity.warning(date),
+            web_server: OriginWebServer {
+                address: Some(self.web.address()),
+                fault,
+                fault_s: lasts.map(|lasts| lasts.as_secs()),
+            },
+            certificate: OriginCertificate {
+                age_s: age.as_secs(),
+                expires: validity.expires(),
+                left_s: validity.left(date),
+                fault: validity.fault(date),
+                warning: validity.warning(date),
+            },
             connections: self.guests.len() as u64,
             sessions: self.sessions.len() as u64,
             ..self.counts.report(&self.unlisted)

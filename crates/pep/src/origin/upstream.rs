@@ -61,7 +61,7 @@ fn in_ipv6(address: IpAddr) -> [u8; 16] {
 /// A new connection to the web server of `origin`, for somebody whose connection has these `ends`.
 ///
 /// # Errors
-/// It takes none, which is counted and told.
+/// The web server takes none, which is counted and told.
 pub(super) async fn connect(origin: &OriginServer, ends: ClientEnds) -> io::Result<WebStream> {
     let header = origin.config.proxy_protocol.then(|| ends.header());
     let connected = origin.web.connect(&header.unwrap_or_default()).await;

@@ -129,12 +129,12 @@ impl WebServer {
         })
     }
 
-    /// Address of it.
+    /// Address of the web server.
     pub(super) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Reason why it is of no use now, and for how long; `None` while it answers.
+    /// Reason why the web server is of no use now, and for how long; `None` while it answers.
     pub(super) fn fault(&self, now: Instant) -> Option<(String, Duration)> {
         let health = self.health.borrow();
         let (fault, since) = health.fault.as_ref()?;
@@ -148,7 +148,7 @@ impl WebServer {
     /// A new connection that begins with `header`.
     ///
     /// # Errors
-    /// It takes none.
+    /// The web server takes none.
     pub(super) async fn connect(self: &Rc<Self>, header: &[u8]) -> io::Result<WebStream> {
         let mut tcp = match self.dial().await {
             Ok(tcp) => tcp,

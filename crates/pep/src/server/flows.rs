@@ -12,7 +12,7 @@ use tokio::task::spawn_local;
 
 use super::clients::Client;
 use super::notices::Notices;
-use super::shares::{HeldPlaces, Places};
+use super::shares::{ClientPlaces, HeldPlaces};
 use crate::net::dial::{Dialler, NotDialled};
 use crate::process;
 use crate::relay::{FlowHandle, Relay};
@@ -34,7 +34,7 @@ pub(super) struct FlowRights {
     shard: Rc<Shard>,
     dialler: Dialler,
     notices: Arc<Notices>,
-    places: Arc<Places>,
+    places: Arc<ClientPlaces>,
     holders: RefCell<HashMap<ConnectionId, FlowHolder>>,
 }
 
@@ -44,7 +44,7 @@ impl FlowRights {
         shard: Rc<Shard>,
         dialler: Dialler,
         notices: Arc<Notices>,
-        places: Arc<Places>,
+        places: Arc<ClientPlaces>,
     ) -> Rc<Self> {
         Rc::new(Self {
             shard,

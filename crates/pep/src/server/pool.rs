@@ -18,7 +18,7 @@ use super::families::{self, DefaultRoutes, Reached};
 use super::les::{LayeredTunnels, LesInbox};
 use super::notices::Notices;
 use super::packets::Network;
-use super::shares::Places;
+use super::shares::ClientPlaces;
 use super::sle::{FreshFlow, IntakeRules, SealedTunnels, SleDoor};
 use super::tls::{Inboxes, TlsDoor};
 use super::worker::{Arrivals, Shared, Worker};
@@ -79,7 +79,7 @@ impl Pool {
             sockets.iter().map(|_| mpsc::unbounded_channel()).unzip();
         let memory = MemoryPool::new(process::total_memory(config.total_memory));
         let notices: Arc<Notices> = Arc::default();
-        let places = Places::new(process::file_limit(), clients.clone(), notices.clone());
+        let places = ClientPlaces::new(process::file_limit(), clients.clone(), notices.clone());
         let shared = Shared {
             clients: clients.clone(),
             registry: Arc::new(Registry::new(senders.clone())),

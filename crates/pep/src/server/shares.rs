@@ -44,13 +44,13 @@ pub(super) struct HeldPlaces {
 }
 
 /// Places as clients are given them, and told when there are no more.
-pub(super) struct Places {
+pub(super) struct ClientPlaces {
     shares: Arc<ClientShares>,
     clients: Arc<Clients>,
     notices: Arc<Notices>,
 }
 
-impl Places {
+impl ClientPlaces {
     /// Places of a process that may have `files` descriptors, for `clients`; `notices` tells of those who have their share.
     pub(super) fn new(files: usize, clients: Arc<Clients>, notices: Arc<Notices>) -> Arc<Self> {
         Arc::new(Self {

@@ -28,7 +28,7 @@ type Homes = BTreeMap<(String, bool), Vec<IpNet>>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Lan {
     prefixes: Vec<IpNet>,
-    /// Those of IPv6 that are not of a link alone, with the interface of each.
+    /// IPv6 prefixes that are not of a link alone, with the interface of each.
     ways: Vec<(IpNet, String)>,
     /// Addresses of this machine on the interfaces.
     addresses: Vec<IpAddr>,

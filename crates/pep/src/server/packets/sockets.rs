@@ -33,7 +33,7 @@ use super::plan::{AddressPlan, Assigned};
 use crate::config::ServerConfig;
 use crate::process;
 use crate::server::clients::Client;
-use crate::server::shares::Places;
+use crate::server::shares::ClientPlaces;
 use crate::shard::Shard;
 use crate::status::Session;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
@@ -113,7 +113,7 @@ impl Sockets {
         self: &Arc<Self>,
         filter: &Filter,
         (shard, id): (&Rc<Shard>, ConnectionId),
-        (places, client): (Arc<Places>, String),
+        (places, client): (Arc<ClientPlaces>, String),
     ) -> Translator {
         Translator {
             shared: self.clone(),
@@ -137,7 +137,7 @@ pub(in crate::server) struct Translator {
     outlets: HashMap<MappingId, Outlet>,
     shard: Rc<Shard>,
     id: ConnectionId,
-    places: Arc<Places>,
+    places: Arc<ClientPlaces>,
     /// Name of the client.
     client: String,
     full: u64,

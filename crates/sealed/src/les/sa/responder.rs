@@ -63,7 +63,7 @@ pub struct Responder {
     /// Lowest count that may come.
     next: u32,
     proposed: Option<Proposed>,
-    /// Those of the PSK flow that wait, the oldest first.
+    /// Associations of the PSK flow that wait, the oldest first.
     waiting: VecDeque<Proposed>,
     /// Q1 of the PSK flow so far, the oldest first.
     had: VecDeque<Fingerprint>,
