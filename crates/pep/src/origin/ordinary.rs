@@ -20,10 +20,9 @@ pub(super) async fn relay(origin: &OriginServer, mut tls: TlsStream<TcpStream>, 
     let Ok(ends) = ClientEnds::of(tls.get_ref().0) else {
         return;
     };
-    let mut web = match connect(origin, ends).await {
-        Ok(web) => web,
-        // It is told already; the connection is reset.
-        Err(_) => return,
+    // The fault is told already; the connection is reset.
+    let Ok(mut web) = connect(origin, ends).await else {
+        return;
     };
     if web.write_all(first).await.is_ok() && both_ways(&mut tls, &mut web).await.is_ok() {
         tls.close_in_order();

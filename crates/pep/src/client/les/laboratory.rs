@@ -114,7 +114,7 @@ mod tests {
             LaboratoryAnswer::Unfit { has_form: false } => "malformed",
         };
         assert_eq!(read(&q2, Some(&q1)), "fits");
-        own.on_answered(Some(q1.clone()));
+        own.on_answered(Some(q1));
         assert_eq!(read(&q2, None), "repeated");
         let next = Zeroizing::new(b"another question".to_vec());
         assert_eq!(read(&q2, Some(&next)), "repeated");
