@@ -187,7 +187,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Genkey {
-    /// Write the key into this new file instead of standard output
+    /// Write the key into this new file, mode 0600, instead of standard output; directories that are missing are made, mode 0750
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 }

@@ -6,7 +6,8 @@
 //! json      {"timestamp":"…","level":"WARN","message":"link silent since 12 s"}
 //! ```
 //!
-//! A reader that stands still holds nobody up: lines that it leaves no room for are dropped and counted.
+//! A reader that stands still holds nobody up: lines that it leaves no room for are dropped and counted. The last line of a process, which
+//! says why it ends, waits a second for room.
 
 mod recent;
 mod sink;
@@ -84,9 +85,17 @@ impl Form {
     pub(crate) fn tell(self, failure: &Failure) {
         match self {
             // Without a standard error there is nobody to tell.
-            Self::Text => drop(writeln!(io::stderr(), "{failure}")),
-            Self::Journal | Self::Json => tracing::error!("{failure}"),
+            Self::Text => {
+                let text = format!("{failure}\n");
+                OUT.put_last(text.as_bytes(), |count| self.dropped(count));
+            }
+            Self::Journal | Self::Json => tracing::error!(target: events::FATAL, "{failure}"),
         }
+    }
+
+    /// Tells how many lines were dropped of which nobody has heard, before the process ends.
+    pub(crate) fn end(self) {
+        OUT.end(|count| self.dropped(count));
     }
 
     /// Number that the journal takes for the priority of a line (sd-daemon(3)).
@@ -154,25 +163,42 @@ impl MakeWriter<'_> for Lines {
     type Writer = OneLine;
 
     fn make_writer(&self) -> Self::Writer {
-        OneLine(self.0, Level::INFO)
+        OneLine {
+            form: self.0,
+            level: Level::INFO,
+            is_last: false,
+        }
     }
 
     fn make_writer_for(&self, event: &Metadata<'_>) -> Self::Writer {
-        OneLine(self.0, *event.level())
+        OneLine {
+            form: self.0,
+            level: *event.level(),
+            is_last: event.target() == events::FATAL,
+        }
     }
 }
 
 /// A writer of one event of a level.
-struct OneLine(Form, Level);
+struct OneLine {
+    form: Form,
+    level: Level,
+    /// The process ends with it.
+    is_last: bool,
+}
 
 impl Write for OneLine {
     /// Takes a whole event, which is how the subscriber writes.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         static TOLD: Once = Once::new();
 
-        let Self(form, level) = *self;
-        let line = form.line(level, event);
-        if !OUT.put(line.as_bytes(), |count| form.dropped(count)) {
+        let form = self.form;
+        let (line, notice) = (form.line(self.level, event), |count| form.dropped(count));
+        let taken = match self.is_last {
+            true => OUT.put_last(line.as_bytes(), notice),
+            false => OUT.put(line.as_bytes(), notice),
+        };
+        if !taken {
             // Whoever looks for the log finds out where it went.
             TOLD.call_once(|| {
                 let text = "standard error is not read fast enough: lines of the log are dropped";

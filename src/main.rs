@@ -19,13 +19,12 @@ use exit::Failure;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let form = log::start(cli.log, cli.log_format);
-    match run(cli) {
-        Ok(code) => code,
-        Err(failure) => {
-            form.tell(&failure);
-            failure.exit_code()
-        }
-    }
+    let code = run(cli).unwrap_or_else(|failure| {
+        form.tell(&failure);
+        failure.exit_code()
+    });
+    form.end();
+    code
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {

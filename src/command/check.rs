@@ -1,15 +1,15 @@
 //! `bentpipe check FILE`: is this configuration usable?
 
-use bentpipe_pep::config;
+use bentpipe_pep::{check_certificate, config};
 
 use crate::cli::Check;
 use crate::exit::Failure;
 
-/// Validates the file and says which role it is good for.
+/// Validates the file and the certificate that it names, and says which role it is good for.
 pub(crate) fn run(options: &Check) -> Result<(), Failure> {
-    let role = config::check(&options.file, options.role.map(Into::into))?;
-    super::print(&format!(
-        "{}: a valid {role} configuration",
-        options.file.display()
-    ))
+    let file = config::load(&options.file, options.role.map(Into::into))?;
+    let (role, name) = (file.role(), options.file.display());
+    let warning = check_certificate(&file)?;
+    let warning = warning.map(|text| format!("; {text}")).unwrap_or_default();
+    super::print(&format!("{name}: a valid {role} configuration{warning}"))
 }

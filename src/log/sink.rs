@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! line ─► room? ─ yes ─► "N lines … dropped", if some were ─► line
-//!           └─── no ──► count
+//!           └─── no ──► count                  the last words of a process wait a second for room
 //! ```
 //!
 //! A pipe whose reader stands still, a terminal that was stopped and a service manager that hangs would otherwise hold up the thread
@@ -12,7 +12,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags};
@@ -21,6 +23,19 @@ use rustix::net::SendFlags;
 
 /// Longest piece that is written at once: where a pipe has room at all, it has room for that.
 const PIECE: usize = 4096;
+
+/// Time that the rest of a line waits for room: half a line, with another's behind it, is worse. After that all are dropped at once.
+const HALF_LINE: Duration = Duration::from_millis(50);
+
+/// Time for which a line waits for its turn on a terminal: it refuses whoever comes while another process writes to it. Once a line was
+/// dropped, none waits until one is taken.
+const TURN: Duration = Duration::from_millis(20);
+
+/// Time between two tries of an output that says that it has room, and has none.
+const MOMENT: Duration = Duration::from_micros(200);
+
+/// Time that all last words of a process together wait for room.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Kind of an output, by how it is written to without waiting.
 #[derive(Debug)]
@@ -39,7 +54,10 @@ enum Outlet {
 pub(super) struct Sink<F> {
     fd: F,
     outlet: Outlet,
+    is_terminal: bool,
     losses: Mutex<Losses>,
+    /// Moment at which the last words have waited long enough.
+    last: OnceLock<Instant>,
 }
 
 /// Losses that the reader has not heard of.
@@ -55,37 +73,70 @@ impl<F: AsFd> Sink<F> {
     pub(super) fn new(fd: F) -> Self {
         Self {
             outlet: Outlet::of(fd.as_fd()),
+            is_terminal: fd.as_fd().is_terminal(),
             fd,
             losses: Mutex::default(),
+            last: OnceLock::new(),
         }
     }
 
     /// Writes `line`, which ends in a newline, or drops it: then false. After some were dropped, `notice` tells how many in a line
     /// before it.
     pub(super) fn put(&self, line: &[u8], notice: impl FnOnce(u64) -> String) -> bool {
+        self.put_within(line, notice, Duration::ZERO)
+    }
+
+    /// Writes one of the last lines of the process as [`Sink::put`] does, but waits for room: a second, for all of them together.
+    pub(super) fn put_last(&self, line: &[u8], notice: impl FnOnce(u64) -> String) -> bool {
+        let last = *self.last.get_or_init(|| now() + LAST_WORDS);
+        let left = last.saturating_duration_since(now());
+        self.put_within(line, notice, left)
+    }
+
+    /// Tells how many were dropped since this was told last, as one of the last lines of the process.
+    pub(super) fn end(&self, notice: impl FnOnce(u64) -> String) {
+        self.put_last(b"", notice);
+    }
+
+    fn put_within(
+        &self,
+        line: &[u8],
+        notice: impl FnOnce(u64) -> String,
+        patience: Duration,
+    ) -> bool {
         let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = match self.is_terminal && losses.dropped == 0 {
+            true => TURN,
+            false => Duration::ZERO,
+        };
+        let until = now() + patience.max(turn);
         if losses.dropped > 0 {
             let begins = if losses.cut { "\n" } else { "" };
             let told = format!("{begins}{}", notice(losses.dropped));
-            if !self.take(told.as_bytes(), &mut losses) {
+            if !self.take(told.as_bytes(), &mut losses, until) {
                 losses.dropped += 1;
                 return false;
             }
             losses.dropped = 0;
         }
-        let taken = self.take(line, &mut losses);
+        let taken = self.take(line, &mut losses, until);
         losses.dropped += u64::from(!taken);
         taken
     }
 
-    /// True if all of `text` was taken.
-    fn take(&self, text: &[u8], losses: &mut Losses) -> bool {
+    /// True if all of `text` was taken, which may wait for room until `until`.
+    fn take(&self, text: &[u8], losses: &mut Losses, mut until: Instant) -> bool {
         let mut rest = text;
         while !rest.is_empty() {
             let piece = &rest[..rest.len().min(PIECE)];
             match self.outlet.write(self.fd.as_fd(), piece) {
-                Ok(count) if count > 0 => rest = &rest[count..],
+                Ok(count) if count > 0 => {
+                    rest = &rest[count..];
+                    until = until.max(now() + HALF_LINE);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock && self.is_worth_a_try(until) => {}
                 // No room, or nobody who would read it.
                 Ok(_) | Err(_) => break,
             }
@@ -95,6 +146,30 @@ impl<F: AsFd> Sink<F> {
         }
         rest.is_empty()
     }
+}
+
+impl<F: AsFd> Sink<F> {
+    /// Waits for room until `until`; false if there is no time.
+    fn is_worth_a_try(&self, until: Instant) -> bool {
+        let left = until.saturating_duration_since(now());
+        if left.is_zero() {
+            return false;
+        }
+        let span = Timespec::try_from(left).unwrap_or_default();
+        let mut asked = [PollFd::new(&self.fd, PollFlags::OUT)];
+        // Interrupted, it is worth one as well.
+        let _ = poll(&mut asked, Some(&span));
+        thread::sleep(MOMENT);
+        true
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long a reader keeps the process waiting is a matter of the machine's clock"
+)]
+fn now() -> Instant {
+    Instant::now()
 }
 
 impl Outlet {
@@ -144,6 +219,7 @@ mod tests {
     use std::io::Read as _;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -174,6 +250,105 @@ mod tests {
         let after = String::from_utf8_lossy(&after[..count]);
         let told = format!("{:020} dropped\na line of the log\n", lines - whole);
         assert_eq!(after, told);
+    }
+
+    /// A pipe that has room for nothing more, and its sink.
+    fn full_pipe() -> (File, Sink<File>) {
+        let (reader, writer) = nonblocking_pipe();
+        let sink = Sink::new(writer);
+        while sink.put(LINE, |_| String::new()) {}
+        (reader, sink)
+    }
+
+    fn told(count: u64) -> String {
+        // As long as a line: where that finds no room, it does not either.
+        format!("{count:020} dropped\n")
+    }
+
+    #[test]
+    fn last_words_wait_for_a_reader_and_not_for_ever() {
+        let (mut reader, sink) = full_pipe();
+        let began = now();
+        assert!(!sink.put(LINE, told));
+        assert!(began.elapsed() < LAST_WORDS / 2, "an ordinary line waits");
+        let comes = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            let (mut came, mut buffer) = (Vec::new(), [0; 1 << 16]);
+            let until = now() + Duration::from_secs(10);
+            while !came.ends_with(b"why\n") && now() < until {
+                match reader.read(&mut buffer) {
+                    Ok(count) => came.extend_from_slice(&buffer[..count]),
+                    Err(_) => thread::sleep(Duration::from_millis(1)),
+                }
+            }
+            came
+        });
+        assert!(sink.put_last(b"why\n", told));
+        let came = comes.join().expect("no panic");
+        assert!(came.ends_with(b"00002 dropped\nwhy\n"));
+
+        let (_reader, sink) = full_pipe();
+        let began = now();
+        assert!(!sink.put_last(b"why\n", told));
+        assert!(began.elapsed() >= LAST_WORDS, "given up too soon");
+        let began = now();
+        assert!(!sink.put_last(b"and this\n", told));
+        sink.end(told);
+        assert!(began.elapsed() < LAST_WORDS / 2, "a second for each");
+    }
+
+    #[test]
+    fn a_count_of_what_was_dropped_is_told_at_the_end() {
+        let (mut reader, sink) = full_pipe();
+        sink.put(LINE, told);
+        let mut buffer = vec![0; 1 << 17];
+        while reader.read(&mut buffer).is_ok() {}
+        sink.end(told);
+        let count = reader.read(&mut buffer).expect("a line");
+        assert!(buffer[..count].ends_with(b"00002 dropped\n"));
+        sink.end(|_| unreachable!("it is told"));
+        assert!(reader.read(&mut buffer).is_err(), "nothing more");
+    }
+
+    /// Bytes of a line on the terminal, and lines of each writer.
+    const LONG: usize = 1000;
+    const LINES: usize = 500;
+
+    #[test]
+    fn lines_of_two_who_write_to_a_terminal_are_whole_and_all_there() {
+        let own = std::env::current_exe().expect("this test");
+        let own = own.display();
+        // It makes a terminal, and says what came there.
+        let mut script = Command::new("script");
+        let command = format!("{own} --exact log::sink::tests::two_write --ignored --nocapture");
+        script.args(["-qec", &command, "/dev/null"]);
+        let output = script.stdin(Stdio::null()).output().expect("script(1)");
+        let text = String::from_utf8_lossy(&output.stdout);
+        for letter in ["a", "b"] {
+            let whole = text.lines().filter(|line| *line == letter.repeat(LONG));
+            assert_eq!(whole.count(), LINES, "{text:.4000}");
+        }
+    }
+
+    /// No test: what the one above starts on a terminal.
+    #[test]
+    #[ignore = "started by lines_of_two_who_write_to_a_terminal_are_whole_and_all_there"]
+    fn two_write() {
+        let writers = ["a", "b"].map(|letter| {
+            let sink = Sink::new(io::stderr());
+            assert!(sink.is_terminal);
+            thread::spawn(move || {
+                let line = letter.repeat(LONG) + "\n";
+                for _ in 0..LINES {
+                    assert!(sink.put(line.as_bytes(), told));
+                    // A terminal is read by somebody; half a megabyte at once would be too much for it.
+                    thread::sleep(Duration::from_millis(1));
+                }
+            })
+        });
+        for writer in writers {
+            writer.join().expect("no panic");
+        }
     }
 
     fn nonblocking_pipe() -> (File, File) {

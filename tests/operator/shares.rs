@@ -1,11 +1,13 @@
 //! The descriptors of a server, which its clients share.
 
+use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bentpipe_testbed::daemon::free_port;
 use serde_json::Value;
 
 use super::joining::{Site, through};
@@ -100,6 +102,66 @@ fn a_client_that_opens_all_that_it_can_leaves_room_for_another() {
     assert_eq!(log.matches(said).count(), 1, "{log}");
     assert!(
         !log.contains("modest has its share") && !log.contains("no file descriptors left"),
+        "{log}"
+    );
+}
+
+/// Connection to a published port that carries something.
+fn comes_in(port: u16) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    stream.write_all(b"?").ok()?;
+    stream.read_exact(&mut [0]).ok()?;
+    Some(stream)
+}
+
+#[test]
+fn connections_that_come_in_at_a_clients_port_count_for_that_client() {
+    let site = Site::new();
+    let [greedy, modest] = ["greedy", "modest"].map(|name| {
+        let code = site.add(name, &[]);
+        site.join(name, &code)
+    });
+    let (port, published) = (echo(), free_port());
+    let change = |file: &str, old: &str, new: &str| {
+        let text = fs::read_to_string(site.path(file)).expect("it was made");
+        assert!(text.contains(old), "{text}");
+        fs::write(site.path(file), text.replacen(old, new, 1)).expect("it is ours");
+    };
+    let named = "name = \"greedy\"\n";
+    let permitted = format!("{named}publish = [\"tcp/{published}\"]\n");
+    change("server.toml", named, &permitted);
+    let asked = format!("[[publish]]\nport = {published}\nto = \"127.0.0.1:{port}\"\n[link]");
+    change("greedy/client.toml", "[link]", &asked);
+    let mut limited = Command::new("prlimit");
+    limited.args([&format!("--nofile={FILES}:{FILES}"), BENTPIPE]);
+    let server = site.start_server_by(limited, &[]);
+    let _clients = ["greedy", "modest"].map(|name| {
+        let client = site.start_client_with(name, &[]);
+        site.wait_for(name, "ready");
+        client
+    });
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while comes_in(published).is_none() {
+        assert!(Instant::now() < deadline, "the port is not published");
+        thread::sleep(Duration::from_millis(50));
+    }
+    // The one that has found the port open ends when it is noticed.
+    thread::sleep(Duration::from_secs(1));
+    let held: Vec<_> = (0..FILES).filter_map(|_| comes_in(published)).collect();
+    // Two of the share are the port's own.
+    assert!(
+        (SHARE - 4..=SHARE - 2).contains(&held.len()),
+        "{}",
+        held.len()
+    );
+    assert!(carried(greedy, port).is_none(), "its share is used up");
+    let others = (0..30).filter_map(|_| carried(modest, port)).count();
+    assert_eq!(others, 30);
+    drop(held);
+    let log = server.stop().stderr;
+    assert!(
+        log.contains("greedy has its share") && !log.contains("no file descriptors left"),
         "{log}"
     );
 }

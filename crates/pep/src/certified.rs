@@ -1,4 +1,4 @@
-//! Certificates of the operator's files, as TLS shows them.
+//! Certificates of the operator's files, as TLS shows them, and for how long they are good.
 
 use std::path::PathBuf;
 
@@ -7,21 +7,29 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WantsServerCert;
 use rustls::{ConfigBuilder, ServerConfig};
 
-use crate::config::Placed;
-use crate::process::RunError;
+use crate::config::{AnyFile, Placed, ServerFile};
+use crate::process::{self, RunError, date};
+use crate::tls::key_exchange;
+
+/// Seconds of a day.
+const DAY: u64 = 24 * 60 * 60;
+
+/// Seconds before its end from which on a certificate is spoken of; whoever renews by themselves has done so weeks before.
+const SOON: u64 = 14 * DAY;
 
 /// Certificate chain and private key out of the operator's files.
 pub(crate) struct CertifiedFiles {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     certificate: Placed<PathBuf>,
+    key_file: Placed<PathBuf>,
 }
 
 impl CertifiedFiles {
     /// Reads both files, in PEM.
     ///
     /// # Errors
-    /// One cannot be read.
+    /// One cannot be read, or there is no certificate in it.
     pub(crate) fn read(
         certificate: &Placed<PathBuf>,
         key: &Placed<PathBuf>,
@@ -29,11 +37,16 @@ impl CertifiedFiles {
         let chain = CertificateDer::pem_file_iter(certificate.as_path())
             .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>())
             .map_err(|error| unusable(certificate, error))?;
+        if chain.is_empty() {
+            let fault = "it holds no certificate in PEM; name the file with the site's chain";
+            return Err(unusable(certificate, fault));
+        }
         let own = PrivateKeyDer::from_pem_file(key.as_path());
         Ok(Self {
             chain,
             key: own.map_err(|error| unusable(key, error))?,
             certificate: certificate.clone(),
+            key_file: key.clone(),
         })
     }
 
@@ -46,17 +59,153 @@ impl CertifiedFiles {
         builder: ConfigBuilder<ServerConfig, WantsServerCert>,
     ) -> Result<ServerConfig, RunError> {
         let config = builder.with_single_cert(self.chain.clone(), self.key.clone_key());
-        config.map_err(|error| unusable(&self.certificate, error))
+        config.map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                let certificate = self.certificate.display();
+                let fault = format!(
+                    "it is not the key of {certificate}; name the two that were issued together"
+                );
+                unusable(&self.key_file, fault)
+            }
+            error => unusable(&self.certificate, error),
+        })
     }
 
-    /// Chain and key.
-    pub(crate) fn into_parts(self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
-        (self.chain, self.key)
+    /// Time for which the site's own certificate, the first of the chain, is good.
+    ///
+    /// # Errors
+    /// The certificate cannot be read.
+    pub(crate) fn validity(&self) -> Result<Validity, RunError> {
+        let parsed = x509_parser::parse_x509_certificate(&self.chain[0]);
+        let (_, parsed) = parsed.map_err(|error| unusable(&self.certificate, error))?;
+        let seconds =
+            |time: x509_parser::time::ASN1Time| u64::try_from(time.timestamp()).unwrap_or_default();
+        let validity = parsed.validity();
+        Ok(Validity {
+            file: self.certificate.to_path_buf(),
+            from: seconds(validity.not_before),
+            until: seconds(validity.not_after),
+        })
     }
 }
 
+/// Time for which a certificate is good.
+#[derive(Clone, Debug)]
+pub(crate) struct Validity {
+    file: PathBuf,
+    /// First moment, seconds since 1970.
+    from: u64,
+    /// Last moment, seconds since 1970.
+    until: u64,
+}
+
+impl Validity {
+    /// Last day, in UTC, as `2028-11-26`.
+    pub(crate) fn expires(&self) -> String {
+        date(self.until)
+    }
+
+    /// Seconds from `now`, seconds since 1970, to the end.
+    pub(crate) fn left(&self, now: u64) -> u64 {
+        self.until.saturating_sub(now)
+    }
+
+    /// Reason why nobody believes the certificate at `now`, seconds since 1970.
+    pub(crate) fn fault(&self, now: u64) -> Option<String> {
+        let file = self.file.display();
+        if now > self.until {
+            let on = date(self.until);
+            return Some(format!(
+                "the certificate {file} expired on {on}: browsers and clients refuse it; renew it, then send SIGHUP"
+            ));
+        }
+        (now < self.from).then(|| {
+            let from = date(self.from);
+            format!(
+                "the certificate {file} is not good before {from}: browsers and clients refuse it; set the clock, or renew it, then send SIGHUP"
+            )
+        })
+    }
+
+    /// Text about a certificate that is good at `now`, seconds since 1970, and will not be for long.
+    pub(crate) fn warning(&self, now: u64) -> Option<String> {
+        let left = self.until.checked_sub(now)?;
+        (now >= self.from && left < SOON).then(|| {
+            let (file, on, days) = (self.file.display(), date(self.until), left / DAY);
+            format!(
+                "the certificate {file} expires on {on}, in {days} days; renew it, then send SIGHUP"
+            )
+        })
+    }
+}
+
+/// Reads certificate and key that `file` names, if it names some, as the daemon will; text about a certificate that is not good now, or
+/// not for long.
+///
+/// # Errors
+/// [`RunError`] names the file that cannot be used, and the mend.
+pub fn check_certificate(file: &AnyFile) -> Result<Option<String>, RunError> {
+    let (certificate, key) = match file {
+        AnyFile::Origin(origin) => (&origin.certificate, &origin.key),
+        AnyFile::Server(server) => {
+            let ServerFile::Tunnel(server) = &**server else {
+                return Ok(None);
+            };
+            let tls = server.listening.tls.as_ref();
+            match tls.and_then(|tls| tls.certificate.as_ref()) {
+                Some((certificate, key)) => (certificate, key),
+                None => return Ok(None),
+            }
+        }
+        AnyFile::Client(_) | AnyFile::Pep(_) => return Ok(None),
+    };
+    let files = CertifiedFiles::read(certificate, key)?;
+    let builder = ServerConfig::builder_with_provider(key_exchange())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(std::io::Error::other)?;
+    files.certify(builder.with_no_client_auth())?;
+    let (validity, now) = (files.validity()?, process::since_1970().as_secs());
+    Ok(validity.fault(now).or_else(|| validity.warning(now)))
+}
+
 /// A file that TLS cannot use.
-pub(crate) fn unusable(file: &Placed<PathBuf>, error: impl std::fmt::Display) -> RunError {
+fn unusable(file: &Placed<PathBuf>, error: impl std::fmt::Display) -> RunError {
     let path = file.display();
     RunError::key(format!("{}: cannot use {path}: {error}", file.place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_spoken_of_before_it_ends_and_from_then_on() {
+        let validity = Validity {
+            file: "site.pem".into(),
+            from: 100 * DAY,
+            until: 200 * DAY,
+        };
+        let told = |now| (validity.fault(now), validity.warning(now));
+        assert!(matches!(told(100 * DAY), (None, None)));
+        assert!(matches!(told(200 * DAY - SOON), (None, None)));
+        let (fault, warning) = told(200 * DAY - SOON + 1);
+        let warning = warning.expect("a warning");
+        assert!(
+            fault.is_none() && warning.contains("in 13 days"),
+            "{warning}"
+        );
+        assert!(matches!(told(200 * DAY), (None, Some(_))));
+        let (fault, warning) = told(200 * DAY + 1);
+        let fault = fault.expect("a fault");
+        assert!(
+            fault.contains("expired on 1970-07-20") && warning.is_none(),
+            "{fault}"
+        );
+        let (fault, warning) = told(100 * DAY - 1);
+        let fault = fault.expect("a fault");
+        assert!(
+            fault.contains("not good before 1970-04-11") && warning.is_none(),
+            "{fault}"
+        );
+    }
 }

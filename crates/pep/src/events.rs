@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 
 use crate::process;
+pub use crate::process::FATAL;
 use crate::status::{Event, EventLevel, Events};
 
 /// Target of log lines that tell of a change of state; they are events whatever their level.

@@ -60,6 +60,9 @@ pub(crate) fn fresh(exporter: Exporter) -> Material {
     }
 }
 
+/// Messages of the PSK flow without a sign that the other end has the same key, after which that is told.
+pub(crate) const UNFIT: u32 = 10;
+
 /// Pre-shared key of a laboratory, from its file; `None` without one.
 ///
 /// # Errors
@@ -130,9 +133,18 @@ impl LesTraffic {
         *cause += 1;
     }
 
-    /// A message came that answers nothing that was asked.
+    /// A message of the PSK flow came a second time.
     pub(crate) fn repeated(&mut self) {
         self.figures.refused_total.replayed += 1;
+    }
+
+    /// A datagram came that is to be a message of the PSK flow, and has not its form, or was not made with the key, or for another question.
+    pub(crate) fn unfit(&mut self, has_form: bool) {
+        let refused = &mut self.figures.refused_total;
+        match has_form {
+            true => refused.forged += 1,
+            false => refused.malformed += 1,
+        }
     }
 
     /// Packets that were sealed and sent, and that were opened.

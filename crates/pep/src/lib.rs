@@ -53,6 +53,7 @@ mod trust;
 mod web;
 mod wishes;
 
+pub use certified::check_certificate;
 #[cfg(target_os = "linux")]
 pub use client::guard;
 pub use process::{Diagnosis, RunError, end_on_panic};

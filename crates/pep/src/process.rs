@@ -4,7 +4,7 @@ mod key_log;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -42,6 +42,9 @@ const COMFORTABLE_FILES: u64 = 65_536;
 
 /// Descriptors that a process is taken to have where the system does not say: what POSIX shells give.
 const FILES_UNKNOWN: u64 = 1024;
+
+/// Target of log lines with which the process ends; the log waits a second for whoever reads it.
+pub const FATAL: &str = "fatal";
 
 /// Exit code after a panic: "failed while running".
 const PANICKED: i32 = 1;
@@ -153,6 +156,13 @@ pub(crate) fn since_1970() -> Duration {
         .unwrap_or_default()
 }
 
+/// Day in UTC of a moment, seconds since 1970; empty for one that no calendar has.
+pub(crate) fn date(seconds: u64) -> String {
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    let moment = jiff::Timestamp::from_second(seconds);
+    moment.map_or_else(|_| String::new(), |it| it.strftime("%F").to_string())
+}
+
 /// The address that datagrams to `remote` leave from; `None` without a route.
 pub(crate) fn source_address(remote: IpAddr) -> Option<IpAddr> {
     let any: SocketAddr = match remote {
@@ -210,21 +220,22 @@ pub(crate) fn file_limit() -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// Says, at most once a minute, that this process has no descriptors left, if that is what `error` means.
-pub(crate) fn tell_of_files(error: &io::Error) {
+/// Says, at most once a minute, that this process has no descriptors left, if that is what `error` means: then true.
+pub(crate) fn tell_of_files(error: &io::Error) -> bool {
     static TOLD: Throttle = Throttle::new();
 
     let used_up = |errno| matches!(errno, Errno::MFILE | Errno::NFILE);
     if !Errno::from_io_error(error).is_some_and(used_up) {
-        return;
+        return false;
     }
     if !TOLD.is_due(now()) {
-        return;
+        return true;
     }
     let limit = file_limit();
     tracing::warn!(
         "no file descriptors left ({error}; limit {limit}): new connections fail until others end; raise LimitNOFILE"
     );
+    true
 }
 
 /// Ceiling of what all tunnels hold together where the configuration names none: half of the memory that the process may use,
@@ -299,6 +310,7 @@ pub fn end_on_panic() {
         let payload = info.payload_as_str().unwrap_or("no message");
         let place = info.location().map(ToString::to_string);
         tracing::error!(
+            target: FATAL,
             "internal error, the process ends: {} at {} on thread {}; please report it",
             printable(payload),
             place.as_deref().unwrap_or("an unknown place"),
@@ -306,7 +318,9 @@ pub fn end_on_panic() {
         );
         let trace = Backtrace::capture();
         if trace.status() == BacktraceStatus::Captured {
-            let _ = writeln!(io::stderr(), "{trace}");
+            for line in trace.to_string().lines() {
+                tracing::error!(target: FATAL, "{line}");
+            }
         }
         process::exit(PANICKED);
     }));

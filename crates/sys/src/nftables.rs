@@ -34,6 +34,9 @@ const CHANGING_SETS: u32 = 0x01 | 0x10 | 0x20;
 /// `NF_INET_LOCAL_IN`.
 pub const INPUT: u32 = 1;
 
+/// `NF_INET_PRE_ROUTING`.
+pub const PREROUTING: u32 = 0;
+
 /// `NF_INET_FORWARD`.
 pub const FORWARD: u32 = 2;
 

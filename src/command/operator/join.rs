@@ -1,11 +1,14 @@
 //! `bentpipe client join`: keys and a configuration, from a code.
 
+use std::io;
 #[cfg(target_os = "linux")]
 use std::net::{Ipv4Addr, UdpSocket};
 
 use anyhow::anyhow;
 use bentpipe_pep::config::ClientConfig;
 use bentpipe_pep::keys::PrivateKey;
+#[cfg(target_os = "linux")]
+use rustix::io::Errno;
 
 use super::code::Code;
 use super::files;
@@ -34,10 +37,16 @@ pub(crate) fn join(options: &Join) -> Result<(), Failure> {
     make().map_err(|fault| Failure::Run(anyhow!(fault)))?;
     ClientConfig::load(config)?;
     // A name of an interface may be wrong, or missing yet: said now, not at the next boot.
-    for interface in options.lan.iter().filter(|name| !is_there(name)) {
+    for interface in &options.lan {
+        let said = match is_there(interface) {
+            Ok(true) => continue,
+            Ok(false) => format!("there is no interface `{interface}` on this machine now"),
+            Err(error) => {
+                format!("whether there is an interface `{interface}` cannot be found out: {error}")
+            }
+        };
         super::super::hint(&format!(
-            "there is no interface `{interface}` on this machine now, and without it the client does not start; \
-             `ip link` lists them, and `interfaces` in {} has the name",
+            "{said}, and without it the client does not start; `ip link` lists them, and `interfaces` in {} has the name",
             config.display()
         ));
     }
@@ -58,13 +67,23 @@ pub(crate) fn join(options: &Join) -> Result<(), Failure> {
     ))
 }
 
-/// True if an interface has this name now, or nobody can say.
-fn is_there(interface: &str) -> bool {
+/// True if an interface has this name now.
+fn is_there(interface: &str) -> io::Result<bool> {
     #[cfg(target_os = "linux")]
-    return UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
-        .is_ok_and(|socket| rustix::net::netdevice::name_to_index(&socket, interface).is_ok());
+    return is_known(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)), interface);
     #[cfg(not(target_os = "linux"))]
-    !interface.is_empty()
+    Ok(!interface.is_empty())
+}
+
+/// True if the kernel knows an interface of this name, asked by `socket`.
+#[cfg(target_os = "linux")]
+fn is_known(socket: io::Result<UdpSocket>, interface: &str) -> io::Result<bool> {
+    let named = |error| io::Error::other(format!("no UDP socket to ask the kernel with: {error}"));
+    match rustix::net::netdevice::name_to_index(&socket.map_err(named)?, interface) {
+        Ok(_) => Ok(true),
+        Err(Errno::NODEV) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn flag(options: &Join) -> String {
@@ -112,4 +131,21 @@ fn text(code: &Code, lan: &[String]) -> String {
         )),
         code.server_key
     )
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cannot_ask_for_an_interface_does_not_say_that_there_is_none() {
+        assert!(is_there("lo").unwrap());
+        assert!(!is_there("none0").unwrap());
+        let none = || Err(Errno::MFILE.into());
+        let said = is_known(none(), "lo").unwrap_err().to_string();
+        assert!(
+            said.contains("no UDP socket") && said.contains("open files"),
+            "{said}"
+        );
+    }
 }

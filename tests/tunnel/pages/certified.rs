@@ -23,12 +23,23 @@ pub(super) struct Certified {
 
 impl Certified {
     pub(super) fn new() -> Result<Self> {
+        Self::with(CertificateParams::new(vec![NAME.to_owned()])?)
+    }
+
+    /// A certificate that was good in the year 2020 alone.
+    pub(super) fn expired() -> Result<Self> {
+        let mut params = CertificateParams::new(vec![NAME.to_owned()])?;
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        Self::with(params)
+    }
+
+    fn with(site: CertificateParams) -> Result<Self> {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         let key = KeyPair::generate()?;
-        let certificate =
-            CertificateParams::new(vec![NAME.to_owned()])?.signed_by(&key, &authority)?;
+        let certificate = site.signed_by(&key, &authority)?;
         let directory = tempfile::tempdir()?;
         fs::write(directory.path().join("roots.pem"), authority.pem())?;
         fs::write(directory.path().join("site.pem"), certificate.pem())?;

@@ -1,10 +1,12 @@
 //! Pages that are fetched ahead: how long they take, that no byte is another than without, and what ends them. Needs root.
 
 mod altering;
+mod bound;
 mod browser;
 mod cases;
 mod certified;
 mod hostile;
+mod http2_alone;
 mod multiplexed;
 mod origin;
 mod origins;

@@ -107,6 +107,8 @@ fn converse(
 ) -> Result<()> {
     let mut stream = Speech::origin(stream, tls, trip)?;
     let (mut unread, mut buffer) = (Vec::new(), [0; 4096]);
+    // Authentication that holds for the connection, as NTLM's does.
+    let mut user = "nobody".to_owned();
     loop {
         while let Some(end) = unread.windows(4).position(|four| four == b"\r\n\r\n") {
             let head: Vec<u8> = unread.drain(..end + 4).collect();
@@ -121,6 +123,16 @@ fn converse(
             thread::sleep(trip);
             if !speaks(&head, &mut stream, counts)? {
                 return Ok(());
+            }
+            let mut lines = head.lines();
+            if let Some(shown) = lines.find_map(|line| line.strip_prefix("Authorization: NTLM ")) {
+                shown.clone_into(&mut user);
+            }
+            if target(&head) == "/whoami" {
+                let length = user.len();
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{user}");
+                stream.write_all(answer.as_bytes())?;
+                continue;
             }
             stream.write_all(&answer(&head))?;
             match target(&head) {

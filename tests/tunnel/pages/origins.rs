@@ -36,18 +36,25 @@ struct Alone {
     address: SocketAddr,
     metrics: SocketAddr,
     hub: PrivateKey,
-    _web: Origin,
+    /// Address of the web server.
+    web: SocketAddr,
 }
 
 type HubStream = StreamOwned<ClientConnection, TcpStream>;
 
 impl Alone {
     fn start() -> Result<Self> {
+        Self::start_with(Certified::new()?, true)
+    }
+
+    /// Starts it with this certificate, with or without a web server behind it.
+    fn start_with(certified: Certified, behind: bool) -> Result<Self> {
         let local = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
         let (address, web, metrics) = (local(free_port()), local(free_port()), local(free_port()));
-        let certified = Certified::new()?;
         let hub = PrivateKey::generate()?;
-        let behind = Origin::start(&Place::here(), web, None, Duration::ZERO)?;
+        if behind {
+            Origin::start(&Place::here(), web, None, Duration::ZERO)?;
+        }
         let text = format!(
             "status_socket = \"origin.sock\"\n[metrics]\nlisten = \"{metrics}\"\n[origin]\nlisten = \"{address}\"\n\
              upstream = \"http://{web}\"\ncertificate = \"site.pem\"\nkey = \"site.key\"\nhubs = [\"{}\"]\n",
@@ -62,7 +69,7 @@ impl Alone {
             address,
             metrics,
             hub,
-            _web: behind,
+            web,
         })
     }
 
@@ -89,6 +96,15 @@ impl Alone {
             stream.conn.complete_io(&mut stream.sock)?;
         }
         Ok(stream)
+    }
+
+    /// Exit code of `status --check`, and what it says.
+    fn check(&self) -> Result<(Option<i32>, String)> {
+        let socket = self.certified.path("origin.sock");
+        let mut command = Command::new(BENTPIPE);
+        command.args(["status", "--check", "--socket"]).arg(socket);
+        let output = command.output()?;
+        Ok((output.status.code(), String::from_utf8(output.stdout)?))
     }
 
     fn status(&self) -> Result<serde_json::Value> {
@@ -284,4 +300,97 @@ fn next_frame(hub: &mut HubStream) -> Result<HubFrame> {
         ensure!(read > 0, "the end");
         reader.push(&bytes[..read]);
     }
+}
+
+#[test]
+fn a_certificate_that_has_expired_is_told_of_until_it_is_renewed() -> Result<()> {
+    let alone = Alone::start_with(Certified::expired()?, true)?;
+    alone
+        .daemon
+        .wait_for("site.pem expired on 2021-01-01", SOON);
+    let (code, said) = alone.check()?;
+    ensure!(
+        code == Some(1) && said.contains("expired on 2021-01-01"),
+        "{code:?}: {said}"
+    );
+    let checked = check_file(&alone)?;
+    ensure!(
+        checked.0 == Some(0) && checked.1.contains("expired on 2021-01-01"),
+        "{checked:?}"
+    );
+    let renewed = Certified::new()?;
+    alone.renew(&renewed)?;
+    alone.reload("reloaded: certificate")?;
+    alone.load(&renewed)?;
+    let (code, said) = alone.check()?;
+    ensure!(code == Some(0), "{said}");
+    let status = alone.status()?;
+    let left = status["origin"]["certificate_left_s"].as_u64();
+    ensure!(left.unwrap_or_default() > 86_400, "{status:#}");
+    Ok(())
+}
+
+/// Exit code of `bentpipe check` for the file of an origin, and what it says.
+fn check_file(alone: &Alone) -> Result<(Option<i32>, String)> {
+    let mut command = Command::new(BENTPIPE);
+    let checked = command
+        .arg("check")
+        .arg(alone.certified.path("origin.toml"));
+    let output = checked.output()?;
+    let said = [output.stdout, output.stderr].concat();
+    Ok((output.status.code(), String::from_utf8(said)?))
+}
+
+#[test]
+fn a_check_of_an_origins_file_reads_certificate_and_key() -> Result<()> {
+    let alone = Alone::start()?;
+    let (code, said) = check_file(&alone)?;
+    ensure!(code == Some(0) && !said.contains("certificate"), "{said}");
+    let other = Certified::new()?;
+    let key = alone.certified.path("site.key");
+    fs::copy(other.path("site.key"), &key)?;
+    let (code, said) = check_file(&alone)?;
+    let words = [
+        "origin.toml:8: ",
+        "site.key: it is not the key of",
+        "site.pem",
+    ];
+    ensure!(
+        code == Some(3) && words.iter().all(|word| said.contains(word)),
+        "{said}"
+    );
+    fs::remove_file(&key)?;
+    let (code, said) = check_file(&alone)?;
+    ensure!(code == Some(3) && said.contains("site.key: "), "{said}");
+    fs::write(alone.certified.path("site.pem"), "no certificate\n")?;
+    let (code, said) = check_file(&alone)?;
+    ensure!(
+        code == Some(3) && said.contains("site.pem: it holds no certificate"),
+        "{said}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_web_server_that_is_not_there_is_told_of_until_it_is() -> Result<()> {
+    let alone = Alone::start_with(Certified::new()?, false)?;
+    alone
+        .daemon
+        .wait_for("cannot be reached: Connection refused", SOON);
+    ensure!(
+        alone.load(&alone.certified).is_err(),
+        "a page without a web server"
+    );
+    let (code, said) = alone.check()?;
+    let why = format!("web server http://{}: cannot be reached", alone.web);
+    ensure!(code == Some(1) && said.contains(&why), "{code:?}: {said}");
+    Origin::start(&Place::here(), alone.web, None, Duration::ZERO)?;
+    // Nobody asks for a page: the origin finds out by itself.
+    alone.daemon.wait_for("is back, after", SOON);
+    let (code, said) = alone.check()?;
+    ensure!(code == Some(0), "{said}");
+    alone.load(&alone.certified)?;
+    let log = alone.daemon.log();
+    ensure!(log.matches("cannot be reached").count() == 1, "{log}");
+    Ok(())
 }

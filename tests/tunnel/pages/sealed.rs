@@ -422,9 +422,11 @@ fn an_origins_file_is_checked() {
             String::from_utf8_lossy(&said).into_owned(),
         )
     };
+    let certified = Certified::new().expect("a certificate");
+    let [certificate, own] = ["site.pem", "site.key"].map(|name| certified.path(name));
     let with = |upstream: &str, hubs: &str| {
         format!(
-            "[origin]\nlisten = \"127.0.0.1:443\"\nupstream = \"{upstream}\"\ncertificate = \"a\"\nkey = \"b\"\nhubs = [{hubs}]\n"
+            "[origin]\nlisten = \"127.0.0.1:443\"\nupstream = \"{upstream}\"\ncertificate = {certificate:?}\nkey = {own:?}\nhubs = [{hubs}]\n"
         )
     };
     let key = "\"hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=\"";

@@ -26,7 +26,7 @@ use rustls::pki_types::pem::PemObject as _;
 use x509_parser::extensions::GeneralName;
 
 use crate::config::{MAX_NAMES, TrustedName};
-use crate::process::since_1970;
+use crate::process::{date, since_1970};
 use crate::state;
 pub(crate) use signer::{RENEWAL, Signer};
 
@@ -102,13 +102,6 @@ fn issuing(subject: &str) -> CertificateParams {
         .push(DnType::CommonName, subject);
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     parameters
-}
-
-/// Day in UTC of a moment, seconds since 1970; empty for one that no calendar has.
-fn date(seconds: u64) -> String {
-    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-    let moment = jiff::Timestamp::from_second(seconds);
-    moment.map_or_else(|_| String::new(), |it| it.strftime("%F").to_string())
 }
 
 /// Certificate of a CA, as it stands in its file.

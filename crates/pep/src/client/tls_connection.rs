@@ -32,7 +32,8 @@ const SILENT: Duration = Duration::from_secs(30);
 /// Pause after which TCP asks whether the path still stands, in an idle tunnel.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// Opens a connection to the TLS address of `server`, with this `mark` on its packets.
+/// Opens a connection to the TLS address of `server`, with this `mark` on its packets; of several addresses of a name the one after
+/// `passed` others is tried first.
 ///
 /// # Errors
 /// No address is known, none answers, or what answers does not speak TLS 1.3.
@@ -40,11 +41,15 @@ pub(super) async fn open(
     server: &Server,
     servers: &Servers,
     mark: Option<u32>,
+    passed: usize,
 ) -> io::Result<TlsSocket> {
     let address = server.tls.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
-    let found = servers.find(address).await?;
+    let mut found = servers.find(address).await?;
+    found.truncate(MOST_ADDRESSES);
+    let first = passed % found.len().max(1);
+    found.rotate_left(first);
     let mut last = io::ErrorKind::NotFound.into();
-    for address in found.into_iter().take(MOST_ADDRESSES) {
+    for address in found {
         let opened = timeout(PATIENCE, connect(address, server.tls_name.as_deref(), mark)).await;
         match opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(socket) => return Ok(socket),

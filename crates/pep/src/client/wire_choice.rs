@@ -8,6 +8,10 @@
 //!    └──────────────────────────────────────────────────────┴─────────────────┴─ a handshake over UDP succeeds
 //! ```
 //!
+//! A middle box may acknowledge what it does not deliver, which TCP cannot tell from a server that has nothing to say. So a tunnel that is
+//! silent on TLS for 10 s gets another TLS connection beside the silent one, and the silent one goes when that is open: then after 20, 40
+//! and every 60 s. UDP is tried each time.
+//!
 //! On TLS the client tries UDP every minute at first, then ever more seldom: losses hold up nothing there, and nobody pays
 //! for two congestion controls. The tunnel's connection is the same on both wires; no flow notices.
 
@@ -20,6 +24,9 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// Silence of the tunnel after which TLS is tried: gaps of a link are shorter, and in an outage of the link TLS fails, too.
 const SILENT: Duration = Duration::from_secs(10);
+
+/// Pauses after a TLS connection that took the place of a silent one, in seconds; it is silent as well.
+const RENEWED: [u64; 4] = [10, 20, 40, 60];
 
 /// Pauses after a TLS connection that could not be opened, in seconds.
 const FAILED: [u64; 5] = [5, 10, 20, 40, 60];
@@ -86,6 +93,8 @@ enum WireState {
         since: Instant,
         next: Option<Instant>,
     },
+    /// By a TLS connection that is silent, while another one is being opened.
+    Renewing { since: Instant },
     /// The TLS connection that was in use has ended.
     Broken,
 }
@@ -99,6 +108,8 @@ pub(super) struct WireChoice {
     earliest: Option<Instant>,
     /// TLS connections that could not be opened, one after the other.
     failures: usize,
+    /// TLS connections that took the place of silent ones, one after the other.
+    renewals: usize,
     /// Time from the last attempt at UDP to the next.
     pause: Duration,
     /// Instant at which UDP was last returned to.
@@ -115,6 +126,7 @@ impl WireChoice {
             state: WireState::Udp,
             earliest: None,
             failures: 0,
+            renewals: 0,
             pause: ATTEMPTS[0],
             returned: None,
             moved: false,
@@ -128,22 +140,23 @@ impl WireChoice {
 
     /// True while a TLS connection is being opened.
     pub(super) fn is_opening(&self) -> bool {
-        matches!(self.state, WireState::Opening { .. })
+        matches!(
+            self.state,
+            WireState::Opening { .. } | WireState::Renewing { .. }
+        )
+    }
+
+    /// True while a TLS connection is being opened in place of a silent one.
+    pub(super) fn is_renewing(&self) -> bool {
+        matches!(self.state, WireState::Renewing { .. })
     }
 
     /// Step to take now, for this `need`.
     pub(super) fn poll(&mut self, now: Instant, need: Need) -> WireStep {
-        match &mut self.state {
+        match self.state {
             _ if self.preference == WirePreference::Udp => WireStep::Wait(None),
-            WireState::Opening { .. } => WireStep::Wait(None),
-            WireState::Tls { .. } if self.preference == WirePreference::Tls => WireStep::Wait(None),
-            WireState::Tls { next, .. } => match *next {
-                Some(due) if now >= due => {
-                    *next = None;
-                    WireStep::TryUdp
-                }
-                due => WireStep::Wait(due),
-            },
+            WireState::Opening { .. } | WireState::Renewing { .. } => WireStep::Wait(None),
+            WireState::Tls { since, next } => self.poll_tls(now, need, (since, next)),
             WireState::Udp | WireState::Broken => {
                 let Some(due) = self.opens_at(now, need) else {
                     return WireStep::Wait(None);
@@ -156,6 +169,36 @@ impl WireChoice {
                 WireStep::Open
             }
         }
+    }
+
+    /// Step on a TLS connection in use `since` then, where UDP is to be tried `next`.
+    fn poll_tls(
+        &mut self,
+        now: Instant,
+        need: Need,
+        (since, next): (Instant, Option<Instant>),
+    ) -> WireStep {
+        let renewed = match need {
+            Need::Tunnel { silent: Some(at) } => {
+                let due = at.max(since) + SILENT;
+                Some(self.earliest.map_or(due, |earliest| due.max(earliest)))
+            }
+            Need::Tunnel { silent: None } => {
+                (self.renewals, self.failures, self.earliest) = (0, 0, None);
+                None
+            }
+            Need::Attempt { .. } | Need::Nothing => None,
+        };
+        if renewed.is_some_and(|due| now >= due) {
+            self.state = WireState::Renewing { since };
+            return WireStep::Open;
+        }
+        let next = next.filter(|_| self.permits_udp());
+        if next.is_some_and(|due| now >= due) {
+            self.state = WireState::Tls { since, next: None };
+            return WireStep::TryUdp;
+        }
+        WireStep::Wait(next.into_iter().chain(renewed).min())
     }
 
     /// Instant at which a TLS connection is to be opened.
@@ -177,6 +220,9 @@ impl WireChoice {
 
     /// A TLS connection is open: says what becomes of it, for this `need`. The wire that is answered first wins.
     pub(super) fn on_opened(&mut self, now: Instant, need: Need) -> TlsFate {
+        if let WireState::Renewing { since } = self.state {
+            return self.on_renewed(now, need, since);
+        }
         self.failures = 0;
         let answered = match need {
             Need::Attempt { heard, .. } => heard,
@@ -210,17 +256,41 @@ impl WireChoice {
         }
     }
 
-    /// A TLS connection could not be opened.
+    /// A TLS connection is open that was to take the place of one in use `since` then.
+    fn on_renewed(&mut self, now: Instant, need: Need, since: Instant) -> TlsFate {
+        // That one may be heard again.
+        let silent = matches!(need, Need::Tunnel { silent: Some(_) });
+        self.state = WireState::Tls {
+            since: if silent { now } else { since },
+            next: Some(now),
+        };
+        if !silent {
+            return TlsFate::Unwanted;
+        }
+        self.failures = 0;
+        let pause = RENEWED[self.renewals.min(RENEWED.len() - 1)];
+        self.renewals += 1;
+        self.earliest = Some(now + Duration::from_secs(pause));
+        TlsFate::Again
+    }
+
+    /// A TLS connection could not be opened; a silent one stays in use.
     pub(super) fn on_not_opened(&mut self, now: Instant) {
         let pause = FAILED[self.failures.min(FAILED.len() - 1)];
         self.failures += 1;
         self.earliest = Some(now + Duration::from_secs(pause));
-        self.state = WireState::Udp;
+        self.state = match self.state {
+            WireState::Renewing { since } => WireState::Tls {
+                since,
+                next: Some(now),
+            },
+            _ => WireState::Udp,
+        };
     }
 
     /// The TLS connection in use has ended.
     pub(super) fn on_ended(&mut self, now: Instant) {
-        if let WireState::Tls { since, .. } = self.state {
+        if let WireState::Tls { since, .. } | WireState::Renewing { since } = self.state {
             let lasted = now.saturating_duration_since(since);
             let pause = Duration::from_secs(if lasted < SHORT { FAILED[0] } else { 0 });
             self.earliest = Some(now + pause);
@@ -230,21 +300,26 @@ impl WireChoice {
 
     /// Nobody answers over the TLS connection either: the next attempt is made over UDP.
     pub(super) fn on_unanswered(&mut self, now: Instant) {
-        if let WireState::Tls { .. } = self.state {
+        if let WireState::Tls { .. } | WireState::Renewing { .. } = self.state {
+            self.state = WireState::Udp;
             self.on_not_opened(now);
         }
     }
 
     /// The handshake over UDP has ended. True if the server has `answered`, and datagrams leave by UDP again.
     pub(super) fn on_tried(&mut self, now: Instant, answered: bool) -> bool {
-        let WireState::Tls { next, .. } = &mut self.state else {
+        if !matches!(
+            self.state,
+            WireState::Tls { .. } | WireState::Renewing { .. }
+        ) {
             return false;
-        };
+        }
         if answered {
             self.state = WireState::Udp;
             self.returned = Some(now);
-            self.earliest = None;
-        } else {
+            // A tunnel that was silent has that long to be heard.
+            self.earliest = Some(now + SILENT);
+        } else if let WireState::Tls { next, .. } = &mut self.state {
             self.pause = (self.pause * 2).min(ATTEMPTS[1]);
             *next = Some(now + self.pause);
         }
@@ -257,7 +332,10 @@ impl WireChoice {
         self.earliest = None;
         match &mut self.state {
             WireState::Tls { next, .. } => *next = next.map(|_| now),
-            WireState::Udp | WireState::Opening { .. } | WireState::Broken => self.moved = true,
+            WireState::Udp
+            | WireState::Opening { .. }
+            | WireState::Renewing { .. }
+            | WireState::Broken => self.moved = true,
         }
     }
 }

@@ -26,6 +26,7 @@ use super::{tls_connection, udp_trial};
 use crate::config::{ClientConfig, Server};
 use crate::events;
 use crate::process;
+use crate::throttle::Throttle;
 use bentpipe_tunnel::engine::Connection;
 
 /// Time from one look at what is wanted to the next, at most.
@@ -46,6 +47,8 @@ pub(super) struct Wires {
     kick: Notify,
     /// Mark of our own sockets, where this machine's traffic is intercepted.
     mark: Option<u32>,
+    /// Lines about TLS connections that bring nothing.
+    silences: Throttle,
 }
 
 /// Wires to one server.
@@ -55,6 +58,8 @@ struct ServerWires {
     open: RefCell<Option<OpenWire>>,
     /// A failure to open one is in the log since one was open.
     told: Cell<bool>,
+    /// TLS connections that were given up for their silence: of several addresses another one is tried first.
+    passed: Cell<usize>,
 }
 
 struct OpenWire {
@@ -77,6 +82,7 @@ impl Wires {
             choice: RefCell::new(WireChoice::new(server.wire)),
             open: RefCell::default(),
             told: Cell::new(false),
+            passed: Cell::new(0),
         };
         Rc::new(Self {
             of: config.servers.iter().map(wires).collect(),
@@ -87,6 +93,7 @@ impl Wires {
             servers: servers.clone(),
             learned: learned.clone(),
             kick: Notify::new(),
+            silences: Throttle::new(),
         })
     }
 
@@ -114,7 +121,8 @@ impl Wires {
         if self.permits_udp(server) || self.is_tls(server) {
             return Ok(());
         }
-        let socket = tls_connection::open(&self.config.servers[server], &self.servers, self.mark);
+        let (config, passed) = (&self.config.servers[server], wires.passed.get());
+        let socket = tls_connection::open(config, &self.servers, self.mark, passed);
         let socket = socket.await?;
         let remote = self.servers.remote(address);
         wires
@@ -152,7 +160,10 @@ impl Wires {
         let step = self.of[server].choice.borrow_mut().poll(now, need);
         match step {
             WireStep::Wait(until) => return until,
-            WireStep::Open => self.open(server),
+            WireStep::Open => {
+                self.tell_of_silence(server);
+                self.open(server);
+            }
             WireStep::TryUdp => self.try_udp(server),
         }
         None
@@ -239,14 +250,32 @@ impl Wires {
         self.kick.notify_one();
     }
 
+    /// A TLS connection that carries the tunnel brings nothing, and another one is opened beside it.
+    fn tell_of_silence(&self, server: usize) {
+        let wires = &self.of[server];
+        if !wires.choice.borrow().is_renewing() {
+            return;
+        }
+        wires.passed.set(wires.passed.get().wrapping_add(1));
+        let open = wires.open.borrow();
+        if let Some(open) = open.as_ref()
+            && self.silences.is_due(process::now())
+        {
+            let address = process::canonical(open.remote);
+            tracing::warn!(
+                "nothing comes by the TLS connection to {address}, though TCP says that it stands: trying another one, and UDP where that may be used"
+            );
+        }
+    }
+
     /// Nobody has answered an attempt: if it was made over TLS, the next one goes another way.
     pub(super) fn on_unanswered(&self, server: usize) {
         let wires = &self.of[server];
-        if wires.choice.borrow().permits_udp()
-            && let Some(open) = wires.open.take()
-        {
+        if let Some(open) = wires.open.take() {
             wires.choice.borrow_mut().on_unanswered(process::now());
+            wires.passed.set(wires.passed.get().wrapping_add(1));
             self.leave(&open);
+            self.lose(server, open.remote);
         }
     }
 

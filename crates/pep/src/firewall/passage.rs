@@ -1,4 +1,6 @@
-//! A way through firewalls that drop whatever is forwarded (Docker, ufw, firewalld, fw4): they know no such device.
+//! A way through firewalls that drop whatever is forwarded (Docker, ufw, firewalld, fw4): they know no such device. And through those that
+//! drop what comes in by another interface than answers would leave by (firewalld's `IPv6_rpfilter`): what comes out of the device is from
+//! the internet, to which the machine has another route.
 //!
 //! A verdict to drop is final in nftables, and no table of ours can undo it. So a rule that accepts what goes into or comes
 //! out of our device, and nothing else, is put at the head of each such chain, as Docker and libvirt do for theirs. What may
@@ -11,14 +13,14 @@ use std::io;
 use bentpipe_sys::command::run;
 use bentpipe_sys::device::NAME;
 use bentpipe_sys::nft;
-use bentpipe_sys::nftables::{self, BaseChain, FORWARD};
+use bentpipe_sys::nftables::{self, BaseChain, FORWARD, PREROUTING};
 
 use super::{CLIENT_TABLE, GUARD_TABLE, PEP_TABLE, SERVER_TABLE, SLE_TABLE};
 
 /// Comment by which the rules are known.
 const COMMENT: &str = "bentpipe lets its device's packets pass";
 
-/// A chain of another program that drops what is forwarded.
+/// A chain of another program that drops what is forwarded, or what comes in from where no route leads back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passage {
     /// The table's family, as `nft` names it.
@@ -27,6 +29,26 @@ pub struct Passage {
     pub table: String,
     /// The chain.
     pub chain: String,
+    /// Reason why packets of our device do not pass.
+    pub why: Obstacle,
+}
+
+/// Reason why a firewall drops packets of our device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The chain drops what is forwarded.
+    Forwarding,
+    /// The chain drops what comes in where answers would not leave.
+    ReversePath,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forwarding => "drops what is forwarded",
+            Self::ReversePath => "drops what no route leads back to",
+        })
+    }
 }
 
 impl Passage {
@@ -36,10 +58,13 @@ impl Passage {
     /// `nft` refused them.
     pub fn open(&self) -> io::Result<()> {
         let chain = format!("{} {} {}", self.family, self.table, self.chain);
-        nft::apply(&format!(
-            "insert rule {chain} oifname \"{NAME}\" counter accept comment \"{COMMENT}\"\n\
-             insert rule {chain} iifname \"{NAME}\" counter accept comment \"{COMMENT}\"\n"
-        ))
+        let rule = |way| {
+            format!("insert rule {chain} {way} \"{NAME}\" counter accept comment \"{COMMENT}\"\n")
+        };
+        nft::apply(&match self.why {
+            Obstacle::Forwarding => rule("oifname") + &rule("iifname"),
+            Obstacle::ReversePath => rule("iifname"),
+        })
     }
 }
 
@@ -47,13 +72,13 @@ impl fmt::Display for Passage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "way for our device through chain {} of table {} {}, which drops what is forwarded,",
-            self.chain, self.family, self.table
+            "way for our device through chain {} of table {} {}, which {},",
+            self.chain, self.family, self.table, self.why
         )
     }
 }
 
-/// Chains of other programs that drop what is forwarded and have no rules of ours.
+/// Chains of other programs that drop what is forwarded, or what no route leads back to, and have no rules of ours.
 ///
 /// # Errors
 /// The privilege or `nft` is missing.
@@ -61,11 +86,15 @@ pub(crate) fn closed_passages() -> io::Result<Vec<Passage>> {
     let mut missing = Vec::new();
     for chain in of_others()? {
         let listing = listing(&chain)?;
-        if drops(&chain, &listing) && !listing.contains(COMMENT) {
+        if listing.contains(COMMENT) {
+            continue;
+        }
+        if let Some(why) = obstacle(&chain, &listing) {
             missing.push(Passage {
                 family: chain.family.to_owned(),
                 table: chain.table,
                 chain: chain.name,
+                why,
             });
         }
     }
@@ -77,12 +106,20 @@ pub(crate) fn closed_passages() -> io::Result<Vec<Passage>> {
 pub(crate) fn open_passages() -> io::Result<()> {
     for passage in closed_passages()? {
         passage.open()?;
-        tracing::info!(
-            "the firewall's chain `{} {} {}` drops what is forwarded: two rules at its head let the packets of {NAME} pass",
-            passage.family,
-            passage.table,
-            passage.chain
-        );
+        let Passage {
+            family,
+            table,
+            chain,
+            why,
+        } = passage;
+        match why {
+            Obstacle::Forwarding => tracing::info!(
+                "the firewall's chain `{family} {table} {chain}` drops what is forwarded: two rules at its head let the packets of {NAME} pass"
+            ),
+            Obstacle::ReversePath => tracing::info!(
+                "the firewall's chain `{family} {table} {chain}` drops what no route leads back to: a rule at its head lets what comes out of {NAME} pass"
+            ),
+        }
     }
     Ok(())
 }
@@ -122,7 +159,7 @@ fn of_others() -> io::Result<Vec<BaseChain>> {
             SLE_TABLE,
         ]
         .contains(&chain.table.as_str());
-        chain.hook == FORWARD && !ours
+        [PREROUTING, FORWARD].contains(&chain.hook) && !ours
     });
     Ok(chains)
 }
@@ -143,6 +180,25 @@ fn listing(chain: &BaseChain) -> io::Result<String> {
     }
 }
 
+/// Reason why `chain` drops packets of our device, if it does.
+fn obstacle(chain: &BaseChain, listing: &str) -> Option<Obstacle> {
+    match chain.hook {
+        FORWARD => drops(chain, listing).then_some(Obstacle::Forwarding),
+        _ => looks_back(listing).then_some(Obstacle::ReversePath),
+    }
+}
+
+/// True if a rule drops what comes in by another interface than a route to its source leads to.
+fn looks_back(listing: &str) -> bool {
+    listing.lines().any(|line| {
+        let looks = line.contains("fib saddr") && line.contains("oif missing");
+        looks
+            && line
+                .split_whitespace()
+                .any(|word| ["drop", "reject"].contains(&word))
+    })
+}
+
 /// By its policy, or by a rule without conditions.
 fn drops(chain: &BaseChain, listing: &str) -> bool {
     chain.drops
@@ -159,6 +215,14 @@ fn drops(chain: &BaseChain, listing: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_that_look_for_the_way_back_are_known() {
+        let dropping = "\tmeta nfproto ipv6 fib saddr . mark . iif oif missing counter packets 0 bytes 0 drop # handle 3\n";
+        assert!(looks_back(dropping));
+        let counting = "\tfib saddr . iif oif missing counter packets 0 bytes 0 # handle 3\n\ttcp dport 1 drop\n";
+        assert!(!looks_back(counting) && !looks_back("\tfib daddr type local drop\n"));
+    }
 
     #[test]
     fn chains_drop_by_policy_or_by_a_rule_for_all() {

@@ -188,8 +188,9 @@ fn refused(address: IpAddr, refusal: &Refusal) -> NotDialled {
 /// Connects to `address`, which nobody has checked; `mark` is the socket's, if it needs one.
 pub(crate) async fn open(address: SocketAddr, mark: Option<u32>) -> io::Result<TcpStream> {
     let domain = Domain::for_address(address);
-    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
-        .inspect_err(process::tell_of_files)?;
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP)).inspect_err(|error| {
+        process::tell_of_files(error);
+    })?;
     // From birth: a crash while connecting must not look like a clean close either.
     socket.set_linger(Some(Duration::ZERO))?;
     #[cfg(target_os = "linux")]

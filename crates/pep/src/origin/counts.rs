@@ -93,7 +93,6 @@ impl UnlistedHubs {
 /// Lines that peers could repeat, each kind for itself.
 pub(super) struct OriginComplaints {
     pub(super) crowded: Throttle,
-    pub(super) upstream: Throttle,
     pub(super) hubs: Throttle,
     pub(super) servers: Throttle,
     pub(super) clients: Throttle,
@@ -103,7 +102,6 @@ impl OriginComplaints {
     pub(super) const fn new() -> Self {
         Self {
             crowded: Throttle::new(),
-            upstream: Throttle::new(),
             hubs: Throttle::new(),
             servers: Throttle::new(),
             clients: Throttle::new(),

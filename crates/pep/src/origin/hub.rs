@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
+use super::OriginServer;
 use super::counts::count;
 use super::sessions::SealedSession;
 use super::upstream::{Upstream, connect};
-use super::{OriginServer, ordinary};
 use crate::asked::NextPart;
 use crate::keys::PublicKey;
 
@@ -175,10 +175,8 @@ impl HubLine {
     ) -> Result<(), Unfit> {
         let _of_session = session.fetching.acquire().await.map_err(|_| Unfit)?;
         let _of_hub = self.places.acquire().await.map_err(|_| Unfit)?;
-        let web = connect(&self.origin, session.ends).await.map_err(|error| {
-            ordinary::tell(&self.origin, &error);
-            Unfit
-        })?;
+        let web = connect(&self.origin, session.ends).await;
+        let web = web.map_err(|_| Unfit)?;
         let upstream = Upstream::send(web, request.head()).await;
         let mut upstream = upstream.map_err(|_| Unfit)?;
         let head = head(&mut upstream).await?;

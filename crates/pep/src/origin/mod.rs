@@ -19,6 +19,7 @@ mod sessions;
 mod terminal;
 mod tls;
 mod upstream;
+mod web_server;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -48,12 +49,13 @@ use crate::relay::over_tcp::OverTcp as _;
 use crate::relay::prepare;
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
-use crate::status::{OriginFigures, Side, StatusReport};
+use crate::status::{OriginCertificate, OriginFigures, OriginWebServer, Side, StatusReport};
 use crate::stop::{self, StopSignal};
 use counts::{OriginComplaints, OriginCounts, UnlistedHubs, count};
 use guests::{GuestPeer, Guests};
 use sessions::SealedSessions;
 use tls::{Speaker, Speakers};
+use web_server::WebServer;
 
 /// Time that a connection has for its handshake, and a terminal for its first words.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -66,6 +68,9 @@ const MAX_FETCHES: usize = 256;
 
 /// Time for which a stop waits for connections.
 const DRAIN: Duration = Duration::from_secs(10);
+
+/// Time between lines about a certificate that is not good, or not for long.
+const DAILY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Time between lines about what the origin has done.
 const REPORT: Duration = Duration::from_secs(600);
@@ -81,7 +86,7 @@ fn bound_silence(socket: &TcpStream) -> io::Result<()> {
 /// A running origin.
 struct OriginServer {
     config: OriginConfig,
-    upstream: SocketAddr,
+    web: Rc<WebServer>,
     speakers: RefCell<Rc<Speakers>>,
     /// Time at which the certificate was read.
     certified: Cell<Instant>,
@@ -105,7 +110,7 @@ pub fn run(config: OriginConfig) -> Result<(), RunError> {
     Needs::of_origin(&config).enter()?;
     let runtime = process::runtime()?;
     let origin = Rc::new(OriginServer {
-        upstream: config.upstream,
+        web: WebServer::new(config.upstream),
         config,
         speakers: RefCell::new(Rc::new(speakers)),
         certified: Cell::new(process::now()),
@@ -149,6 +154,8 @@ async fn serve(origin: &Rc<OriginServer>) -> Result<(), RunError> {
         () = status.serve(&snapshot) => {}
         () = metrics.serve(&snapshot) => {}
         () = manager.inform(&[], &snapshot) => {}
+        () = origin.web.watch() => {}
+        () = origin.watch_certificate() => {}
         () = async {
             loop {
                 tokio::select! {
@@ -186,10 +193,24 @@ impl OriginServer {
 
     /// Figures for `status`.
     fn figures(&self) -> OriginFigures {
-        let age = process::now().saturating_duration_since(self.certified.get());
+        let now = process::now();
+        let age = now.saturating_duration_since(self.certified.get());
+        let (fault, lasts) = self.web.fault(now).unzip();
+        let (speakers, date) = (self.speakers(), process::since_1970().as_secs());
+        let validity = speakers.validity();
         OriginFigures {
-            upstream: Some(self.upstream),
-            certificate_age_s: age.as_secs(),
+            web_server: OriginWebServer {
+                address: Some(self.web.address()),
+                fault,
+                fault_s: lasts.map(|lasts| lasts.as_secs()),
+            },
+            certificate: OriginCertificate {
+                age_s: age.as_secs(),
+                expires: validity.expires(),
+                left_s: validity.left(date),
+                fault: validity.fault(date),
+                warning: validity.warning(date),
+            },
             connections: self.guests.len() as u64,
             sessions: self.sessions.len() as u64,
             ..self.counts.report(&self.unlisted)
@@ -206,6 +227,22 @@ impl OriginServer {
             sandbox: sandbox::entered(),
             events: events::last(),
             ..StatusReport::new(self.config.file.clone(), uptime.as_secs(), side)
+        }
+    }
+
+    /// Tells the log of a certificate that is not good, or not for long, now and every day.
+    async fn watch_certificate(&self) {
+        loop {
+            self.tell_of_certificate();
+            sleep(DAILY).await;
+        }
+    }
+
+    fn tell_of_certificate(&self) {
+        let (speakers, now) = (self.speakers(), process::since_1970().as_secs());
+        let validity = speakers.validity();
+        if let Some(text) = validity.fault(now).or_else(|| validity.warning(now)) {
+            tracing::warn!("{text}");
         }
     }
 

@@ -5,8 +5,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
-use super::counts::count;
 use super::upstream::{ClientEnds, connect};
+use super::web_server::WebStream;
 use super::{OriginServer, PATIENCE};
 use crate::relay::over_tcp::OverTcp as _;
 
@@ -20,9 +20,9 @@ pub(super) async fn relay(origin: &OriginServer, mut tls: TlsStream<TcpStream>, 
     let Ok(ends) = ClientEnds::of(tls.get_ref().0) else {
         return;
     };
-    let mut web = match connect(origin, ends).await {
-        Ok(web) => web,
-        Err(error) => return tell(origin, &error),
+    // The fault is told already; the connection is reset.
+    let Ok(mut web) = connect(origin, ends).await else {
+        return;
     };
     if web.write_all(first).await.is_ok() && both_ways(&mut tls, &mut web).await.is_ok() {
         tls.close_in_order();
@@ -32,10 +32,10 @@ pub(super) async fn relay(origin: &OriginServer, mut tls: TlsStream<TcpStream>, 
 /// Copies until both sides have ended; a peer that stays when the web server has ended is left soon, for it holds a place.
 async fn both_ways(
     peer: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    web: &mut TcpStream,
+    web: &mut WebStream,
 ) -> std::io::Result<()> {
     let (mut from_peer, mut to_peer) = split(peer);
-    let (mut from_web, mut to_web) = web.split();
+    let (mut from_web, mut to_web) = split(web);
     let up = async {
         copy(&mut from_peer, &mut to_web).await?;
         to_web.shutdown().await
@@ -55,16 +55,5 @@ async fn both_ways(
             // What it has not ended by then says nothing more to anybody.
             timeout(PATIENCE, up).await.unwrap_or(Ok(()))
         }
-    }
-}
-
-/// Tells the log of a web server that cannot be reached; the connection is reset.
-pub(super) fn tell(origin: &OriginServer, error: &std::io::Error) {
-    count(&origin.counts.unreached);
-    if origin.complaints.upstream.is_due(crate::process::now()) {
-        let upstream = origin.upstream;
-        tracing::warn!(
-            "the web server http://{upstream} cannot be reached: {error}; start it, or correct `upstream`"
-        );
     }
 }

@@ -44,6 +44,7 @@ impl OriginServer {
             fresh.certificate.display(),
             speakers.lists()
         );
+        self.tell_of_certificate();
     }
 
     /// Keys of the file that were changed and are not taken over.

@@ -14,6 +14,7 @@ use tokio_rustls::server::TlsStream;
 use super::counts::count;
 use super::sessions::SealedSession;
 use super::upstream::{ClientEnds, Upstream, connect};
+use super::web_server::WebStream;
 use super::{OriginServer, PATIENCE, SILENT, ordinary};
 use crate::asked::NextPart;
 use crate::keys::PublicKey;
@@ -26,7 +27,7 @@ struct K1Server {
     unread: BytesMut,
     session: Rc<SealedSession>,
     /// Connection to the web server that waits for another request.
-    web: Option<TcpStream>,
+    web: Option<WebStream>,
 }
 
 /// Course of a connection behind a response.
@@ -177,8 +178,7 @@ impl K1Server {
             return Ok((upstream, next));
         }
         // None was there, or it had waited too long.
-        let connected = connect(origin, self.session.ends).await;
-        let web = connected.inspect_err(|error| ordinary::tell(origin, error))?;
+        let web = connect(origin, self.session.ends).await?;
         let mut upstream = Upstream::send(web, head).await?;
         let next = loop {
             tokio::select! {

@@ -12,7 +12,7 @@ use rustls::server::{ClientHello, NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
 
-use crate::certified::CertifiedFiles;
+use crate::certified::{CertifiedFiles, Validity};
 use crate::config::OriginConfig;
 use crate::keys::PublicKey;
 use crate::process::RunError;
@@ -34,6 +34,7 @@ pub(super) struct Speakers {
     terminal: Arc<ServerConfig>,
     hub: Arc<ServerConfig>,
     other: Arc<ServerConfig>,
+    validity: Validity,
     hubs: HashSet<PublicKey>,
     /// Clients that may have objects ahead; all if there is no list.
     clients: Option<HashSet<PublicKey>>,
@@ -67,9 +68,15 @@ impl Speakers {
             terminal: tls(&files, keyed(of_clients), &[ALPN_K1], &[&TLS13])?,
             hub: tls(&files, keyed(of_hubs), &[ALPN_HUB], &[&TLS13])?,
             other: tls(&files, None, &[b"http/1.1"], &[&TLS13, &TLS12])?,
+            validity: files.validity()?,
             hubs,
             clients,
         })
+    }
+
+    /// Time for which the certificate is good.
+    pub(super) fn validity(&self) -> &Validity {
+        &self.validity
     }
 
     /// True if `hubs` lists this key.

@@ -2,21 +2,17 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::OriginServer;
+use super::counts::count;
+use super::web_server::WebStream;
 use crate::asked::AskedStream;
 use crate::process;
 
-/// Time in which a web server takes a connection.
-const CONNECT: Duration = Duration::from_secs(10);
-
 /// A connection to the web server, on which a request has been sent.
-pub(super) type Upstream = AskedStream<TcpStream>;
+pub(super) type Upstream = AskedStream<WebStream>;
 
 /// Both ends of a connection to the origin.
 #[derive(Clone, Copy, Debug)]
@@ -63,18 +59,13 @@ fn in_ipv6(address: IpAddr) -> [u8; 16] {
 }
 
 /// A new connection to the web server of `origin`, for somebody whose connection has these `ends`.
-pub(super) async fn connect(origin: &OriginServer, ends: ClientEnds) -> io::Result<TcpStream> {
+///
+/// # Errors
+/// The web server takes none, which is counted and told.
+pub(super) async fn connect(origin: &OriginServer, ends: ClientEnds) -> io::Result<WebStream> {
     let header = origin.config.proxy_protocol.then(|| ends.header());
-    reach(origin.upstream, &header.unwrap_or_default()).await
-}
-
-/// A new connection to `address` that begins with `header`.
-async fn reach(address: SocketAddr, header: &[u8]) -> io::Result<TcpStream> {
-    let mut tcp = timeout(CONNECT, TcpStream::connect(address)).await??;
-    tcp.set_nodelay(true)?;
-    // The first bytes of a connection, which the kernel always has room for.
-    tcp.write_all(header).await?;
-    Ok(tcp)
+    let connected = origin.web.connect(&header.unwrap_or_default()).await;
+    connected.inspect_err(|_| count(&origin.counts.unreached))
 }
 
 #[cfg(test)]
@@ -82,6 +73,7 @@ mod tests {
     use tokio::io::AsyncReadExt as _;
     use tokio::net::TcpListener;
 
+    use super::super::web_server::WebServer;
     use super::*;
 
     fn ends(from: &str, to: &str) -> ClientEnds {
@@ -96,7 +88,8 @@ mod tests {
         let mut expected = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
         expected.extend([192, 0, 2, 7, 198, 51, 100, 1, 0xc3, 0x50, 0x01, 0xbb]);
         assert_eq!(header, expected);
-        let connected = reach(listener.local_addr().unwrap(), &header).await;
+        let server = WebServer::new(listener.local_addr().unwrap());
+        let connected = server.connect(&header).await;
         let (mut web, _) = listener.accept().await.unwrap();
         let mut heard = [0; 28];
         web.read_exact(&mut heard).await.unwrap();

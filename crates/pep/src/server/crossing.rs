@@ -33,7 +33,8 @@ impl Crossing {
         let (device, sockets) = (shared.packets.as_ref(), shared.sockets.as_ref());
         let filter = device.map(|packets| packets.filter(client, rule));
         let filter = filter.or_else(|| Some(sockets?.filter(client, rule)));
-        let translator = |filter| Some(sockets?.translator(filter, shard, id));
+        let places = || (shared.places.clone(), client.name.clone());
+        let translator = |filter| Some(sockets?.translator(filter, (shard, id), places()));
         let translator = filter.as_ref().and_then(translator);
         Self { filter, translator }
     }

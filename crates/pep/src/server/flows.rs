@@ -10,9 +10,9 @@ use bentpipe_proto::tunnel::{AbortCode, Destination, Open, ReplyCode};
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
-use super::clients::{Client, Clients};
+use super::clients::Client;
 use super::notices::Notices;
-use super::shares::{ClientShares, HeldPlaces};
+use super::shares::{ClientPlaces, HeldPlaces};
 use crate::net::dial::{Dialler, NotDialled};
 use crate::process;
 use crate::relay::{FlowHandle, Relay};
@@ -34,8 +34,7 @@ pub(super) struct FlowRights {
     shard: Rc<Shard>,
     dialler: Dialler,
     notices: Arc<Notices>,
-    clients: Arc<Clients>,
-    shares: Arc<ClientShares>,
+    places: Arc<ClientPlaces>,
     holders: RefCell<HashMap<ConnectionId, FlowHolder>>,
 }
 
@@ -45,14 +44,13 @@ impl FlowRights {
         shard: Rc<Shard>,
         dialler: Dialler,
         notices: Arc<Notices>,
-        (clients, shares): (Arc<Clients>, Arc<ClientShares>),
+        places: Arc<ClientPlaces>,
     ) -> Rc<Self> {
         Rc::new(Self {
             shard,
             dialler,
             notices,
-            clients,
-            shares,
+            places,
             holders: RefCell::default(),
         })
     }
@@ -93,19 +91,8 @@ impl FlowRights {
 
     /// Takes places for a flow of `client` that needs so many descriptors.
     pub(super) fn place(&self, client: &Client, number: usize) -> Result<HeldPlaces, ReplyCode> {
-        let is_only = || self.clients.len() <= 1;
-        let place = self.shares.take(&client.name, number, is_only);
-        place.ok_or_else(|| {
-            let what = "file descriptors";
-            self.notices.tell_of_client(&client.name, what, |name| {
-                format!(
-                    "{name} has its share of the {} connections that this process has file descriptors for: more are refused, so \
-                     that other clients find room; raise LimitNOFILE, or set its max_flows",
-                    self.shares.places()
-                )
-            });
-            ReplyCode::LimitReached
-        })
+        let places = self.places.take(&client.name, number);
+        places.ok_or(ReplyCode::LimitReached)
     }
 
     /// Opens what a client has asked for, or refuses it.

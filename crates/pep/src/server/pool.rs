@@ -16,8 +16,9 @@ use super::clients::{Clients, Registry};
 use super::command::Command;
 use super::families::{self, DefaultRoutes, Reached};
 use super::les::{LayeredTunnels, LesInbox};
+use super::notices::Notices;
 use super::packets::Network;
-use super::shares::ClientShares;
+use super::shares::ClientPlaces;
 use super::sle::{FreshFlow, IntakeRules, SealedTunnels, SleDoor};
 use super::tls::{Inboxes, TlsDoor};
 use super::worker::{Arrivals, Shared, Worker};
@@ -77,6 +78,8 @@ impl Pool {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             sockets.iter().map(|_| mpsc::unbounded_channel()).unzip();
         let memory = MemoryPool::new(process::total_memory(config.total_memory));
+        let notices: Arc<Notices> = Arc::default();
+        let places = ClientPlaces::new(process::file_limit(), clients.clone(), notices.clone());
         let shared = Shared {
             clients: clients.clone(),
             registry: Arc::new(Registry::new(senders.clone())),
@@ -84,8 +87,8 @@ impl Pool {
             packets: network.packets.clone(),
             sockets: network.sockets.clone(),
             pool: Arc::new(memory),
-            notices: Arc::default(),
-            shares: ClientShares::new(process::file_limit()),
+            notices,
+            places,
             translations: Translations::new(&config.dialling.nat64),
             sealed,
             layered,

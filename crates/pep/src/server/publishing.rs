@@ -25,6 +25,7 @@ use tokio::time::sleep;
 use super::clients::Client;
 use super::publish::{Leading, Listeners, Ports, claim, protocol_of};
 use super::sessions::Sessions;
+use super::shares::HeldPlaces;
 use crate::config::PortProtocol;
 use crate::process;
 use crate::relay::{self, FlowHandle, Relay};
@@ -38,6 +39,9 @@ const QUIET_TRIES: u32 = 20;
 
 /// Time for which a client may be silent before its ports are closed: those who connect then would wait for nobody.
 const SILENT_FOR: Duration = Duration::from_secs(10);
+
+/// Descriptors of a published port: a socket of each family.
+const OF_PORT: usize = 2;
 
 /// Before accepting is tried again when this process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -168,7 +172,8 @@ impl Sessions {
 
     /// Opens a port and takes what comes; never ends.
     async fn accept(&self, id: ConnectionId, asked: &Publish, relays: &mut JoinSet<()>) {
-        let mut listeners = self.opened(id, asked, || Listeners::open(asked)).await;
+        let open = || Ok((self.places_of_port(id)?, Listeners::open(asked)?));
+        let (_places, mut listeners) = self.opened(id, asked, open).await;
         self.tell(id, asked, PublishCode::Ok);
         loop {
             tokio::select! {
@@ -190,6 +195,13 @@ impl Sessions {
         }
     }
 
+    /// Places for the sockets of a port.
+    fn places_of_port(&self, id: ConnectionId) -> io::Result<HeldPlaces> {
+        let client = self.client(id);
+        let places = client.and_then(|it| self.shared.places.take(&it.name, OF_PORT));
+        places.ok_or_else(|| io::Error::other("the client has its share of file descriptors"))
+    }
+
     /// Opens a flow for a connection; `None`: it is reset, for the client takes no more.
     fn carry(
         &self,
@@ -200,6 +212,7 @@ impl Sessions {
     ) -> Option<impl Future<Output = ()> + use<>> {
         relay::prepare(&socket).ok()?;
         let client = self.client(id)?;
+        let place = self.shared.places.take(&client.name, 1)?;
         let destination = socket.local_addr().ok();
         let opened = self.shard.change(id, |connection| {
             if connection.tunnel.flow_count() as u64 >= client.max_flows {
@@ -212,13 +225,15 @@ impl Sessions {
         let handle = FlowHandle::new(self.shard.clone(), id, opened??);
         Some(async move {
             let outcome = Relay::new(handle, socket).run().await;
+            drop(place);
             tracing::debug!(client = client.name, %peer, ?outcome, "inbound flow ended");
         })
     }
 
     /// Has the kernel lead a UDP port to the client; never ends.
     async fn lead(&self, id: ConnectionId, asked: &Publish) {
-        let claimed = self.opened(id, asked, || claim(asked)).await;
+        let open = || Ok((self.places_of_port(id)?, claim(asked)?));
+        let (_places, claimed) = self.opened(id, asked, open).await;
         let leading = self.leading(id, asked, claimed);
         let begun = match &leading {
             Some(leading) => leading.begin().await,

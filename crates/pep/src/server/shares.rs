@@ -1,4 +1,5 @@
-//! How many of the server's descriptors each client's flows may hold: a part of those that are free, so that some always are.
+//! How many of the server's descriptors may be held for each client: a part of those that are free, so that some always are. Flows hold
+//! them, connections that come in at published ports, the sockets of these ports, and those of UDP and ping without a device.
 //!
 //! ```text
 //!   client alone       3/4 of all places, and 1/4 is free for the next one
@@ -6,10 +7,13 @@
 //!   only client        all
 //! ```
 //!
-//! Pure but for the lock. Shared by all shards.
+//! Shared by all shards.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::clients::Clients;
+use super::notices::Notices;
 
 /// Descriptors that are kept for all else than flows: sockets of shards, listeners, lookups, files.
 const KEPT: usize = 128;
@@ -17,9 +21,9 @@ const KEPT: usize = 128;
 /// Places that a client may hold, as a multiple of those that are free.
 const OF_FREE: usize = 3;
 
-/// Places of the server's flows, each a descriptor.
+/// Places of the server's clients, each a descriptor.
 #[derive(Debug)]
-pub(super) struct ClientShares {
+struct ClientShares {
     places: usize,
     held: Mutex<Holdings>,
 }
@@ -31,7 +35,7 @@ struct Holdings {
     by_client: HashMap<Arc<str>, usize>,
 }
 
-/// Places of one flow; free again when this is dropped.
+/// Places that something holds; free again when this is dropped.
 #[derive(Debug)]
 pub(super) struct HeldPlaces {
     shares: Arc<ClientShares>,
@@ -39,9 +43,44 @@ pub(super) struct HeldPlaces {
     number: usize,
 }
 
+/// Places as clients are given them, and told when there are no more.
+pub(super) struct ClientPlaces {
+    shares: Arc<ClientShares>,
+    clients: Arc<Clients>,
+    notices: Arc<Notices>,
+}
+
+impl ClientPlaces {
+    /// Places of a process that may have `files` descriptors, for `clients`; `notices` tells of those who have their share.
+    pub(super) fn new(files: usize, clients: Arc<Clients>, notices: Arc<Notices>) -> Arc<Self> {
+        Arc::new(Self {
+            shares: ClientShares::new(files),
+            clients,
+            notices,
+        })
+    }
+
+    /// Takes `number` places for `client`; `None`, and a line in the log: that would be more than its share.
+    pub(super) fn take(&self, client: &str, number: usize) -> Option<HeldPlaces> {
+        let is_only = || self.clients.len() <= 1;
+        let place = self.shares.take(client, number, is_only);
+        if place.is_none() {
+            let what = "file descriptors";
+            self.notices.tell_of_client(client, what, |name| {
+                format!(
+                    "{name} has its share of the {} connections that this process has file descriptors for: more are refused, so \
+                     that other clients find room; raise LimitNOFILE, or set its max_flows",
+                    self.shares.places()
+                )
+            });
+        }
+        place
+    }
+}
+
 impl ClientShares {
     /// Places of a process that may have `files` descriptors.
-    pub(super) fn new(files: usize) -> Arc<Self> {
+    fn new(files: usize) -> Arc<Self> {
         Arc::new(Self {
             places: (files - KEPT.min(files / 4)).max(1),
             held: Mutex::default(),
@@ -49,7 +88,7 @@ impl ClientShares {
     }
 
     /// Places of all clients together.
-    pub(super) fn places(&self) -> usize {
+    fn places(&self) -> usize {
         self.places
     }
 
@@ -57,9 +96,9 @@ impl ClientShares {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `number` places for a flow of `client`; `None` if that would be more than its share. That is all there are for who `is_only`
+    /// Takes `number` places for `client`; `None` if that would be more than its share. That is all there are for who `is_only`
     /// client of the server.
-    pub(super) fn take(
+    fn take(
         self: &Arc<Self>,
         client: &str,
         number: usize,

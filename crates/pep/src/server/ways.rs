@@ -55,7 +55,7 @@ impl Ways {
             shard.clone(),
             dialler,
             shared.notices.clone(),
-            (shared.clients.clone(), shared.shares.clone()),
+            shared.places.clone(),
         );
         let place = || (shard.clone(), worker.index);
         let sealed = shared.sealed.as_ref().map(|tunnels| {

@@ -19,7 +19,7 @@ use super::notices::Notices;
 use super::packets::{Inbox, Packets, Sockets};
 use super::pool::Reports;
 use super::sessions::Sessions;
-use super::shares::ClientShares;
+use super::shares::ClientPlaces;
 use super::sle::{FreshFlow, SealedTunnels};
 use super::tls::{self, FreshWire};
 use crate::config::{Dialling, ServerDns as Dns};
@@ -46,8 +46,8 @@ pub(super) struct Shared {
     /// Memory for the tunnels of all shards.
     pub(super) pool: Arc<MemoryPool>,
     pub(super) notices: Arc<Notices>,
-    /// Descriptors for the flows of all shards.
-    pub(super) shares: Arc<ClientShares>,
+    /// Descriptors for the clients of all shards.
+    pub(super) places: Arc<ClientPlaces>,
     pub(super) translations: Translations,
     /// Tunnels with sealed flows, where some are taken.
     pub(super) sealed: Option<Arc<SealedTunnels>>,

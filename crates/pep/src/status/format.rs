@@ -45,7 +45,7 @@ pub(super) fn line(f: &mut Formatter<'_>, label: &str, text: &str) -> fmt::Resul
 }
 
 /// The two leading units of a span.
-pub(super) fn span(seconds: u64) -> String {
+pub(crate) fn span(seconds: u64) -> String {
     match (
         seconds / 86_400,
         seconds / 3600 % 24,

@@ -4,8 +4,8 @@ use super::format::{quantity, span};
 use super::{Session, Side, StatusReport, TunnelState};
 
 impl StatusReport {
-    /// Reason why the daemon is healthy or not: a client is if its tunnel is up and answers, a server or an origin if it serves, and all only
-    /// with all that they need of the kernel.
+    /// Reason why the daemon is healthy or not: a client is if its tunnel is up and answers, a server if it serves, an origin
+    /// if its certificate is good and its web server answers, and all only with all that they need of the kernel.
     ///
     /// # Errors
     /// The reason why it is not healthy.
@@ -22,8 +22,7 @@ impl StatusReport {
             Side::Pep(pep) => tunnel(&pep.session, "the other PEP"),
             Side::Origin { listen, origin } => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
-                let now = quantity(origin.connections, "connection");
-                Ok(format!("origin on {}, {now}", listen.join(", ")))
+                origin.health(&listen.join(", "))
             }
             Side::Server {
                 listen, clients, ..

@@ -37,7 +37,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use format::{quantity, rate, size};
+pub(crate) use format::{quantity, rate, size, span};
 
 pub use associations::{AssociationDrops, Associations};
 pub use daemon::{KernelRepair, RuleStatus, SandboxStatus};
@@ -49,7 +49,7 @@ pub(crate) use history::{Curves, History, Sample};
 pub use les::{Les, LesDropped, LesPepStatus, LesRefused};
 pub use measured::{FILE as MEASURED_FILE, Measured};
 pub use metering::Metering;
-pub use origin::{OriginFigures, OriginRefused};
+pub use origin::{OriginCertificate, OriginFigures, OriginRefused, OriginWebServer};
 pub use packets::{PacketDrops, PacketKinds, PacketRefusals, Packets};
 pub use publish::{PublishState, PublishStatus};
 pub use screen::{Blocks, Screen};

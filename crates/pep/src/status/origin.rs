@@ -5,17 +5,18 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::format::{counted, line, quantity, size};
+use super::format::{counted, line, quantity, size, span};
 
 /// Connections and objects of an origin; totals since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OriginFigures {
     /// Web server behind the origin.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub upstream: Option<SocketAddr>,
-    /// Seconds since the certificate was read.
-    pub certificate_age_s: u64,
+    #[serde(flatten)]
+    pub web_server: OriginWebServer,
+    /// Certificate that the origin shows.
+    #[serde(flatten)]
+    pub certificate: OriginCertificate,
     /// Connections now whose handshake is done.
     pub connections: u64,
     /// Connections of clients that speak DSSL.
@@ -38,6 +39,45 @@ pub struct OriginFigures {
     pub unreached_total: u64,
     /// Peers that got less than they asked for, by cause.
     pub refused_total: OriginRefused,
+}
+
+/// Web server behind an origin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OriginWebServer {
+    /// Address of the web server.
+    #[serde(rename = "upstream", skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
+    /// Reason why the web server is of no use now; absent while it answers.
+    #[serde(rename = "web_server_fault", skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// Seconds for which the web server has been of no use.
+    #[serde(rename = "web_server_fault_s", skip_serializing_if = "Option::is_none")]
+    pub fault_s: Option<u64>,
+}
+
+/// Certificate that an origin shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OriginCertificate {
+    /// Seconds since the certificate was read.
+    #[serde(rename = "certificate_age_s")]
+    pub age_s: u64,
+    /// Last day of the certificate, in UTC.
+    #[serde(rename = "certificate_expires")]
+    pub expires: String,
+    /// Seconds until the certificate expires.
+    #[serde(rename = "certificate_left_s")]
+    pub left_s: u64,
+    /// Reason why nobody believes the certificate; absent while it is good.
+    #[serde(rename = "certificate_fault", skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// Text about a certificate that is good, and expires within 14 days.
+    #[serde(
+        rename = "certificate_warning",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub warning: Option<String>,
 }
 
 /// Peers of an origin that got less than they asked for, by cause.
@@ -63,8 +103,19 @@ pub struct OriginRefused {
 impl OriginFigures {
     /// Writes the lines of a report for people.
     pub(super) fn write(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if let Some(upstream) = self.upstream {
-            line(f, "web server", &format!("http://{upstream}"))?;
+        if let Some(upstream) = self.web_server.address {
+            let fault = self.web_server_fault().map(|fault| format!(": {fault}"));
+            let fault = fault.unwrap_or_default();
+            line(f, "web server", &format!("http://{upstream}{fault}"))?;
+        }
+        let told = self.certificate.fault.as_ref();
+        match told.or(self.certificate.warning.as_ref()) {
+            Some(told) => line(f, "certificate", told)?,
+            None => line(
+                f,
+                "certificate",
+                &format!("until {}", self.certificate.expires),
+            )?,
         }
         line(f, "connections", &self.to_string())?;
         line(f, "objects", &self.objects())?;
@@ -73,6 +124,29 @@ impl OriginFigures {
             true => Ok(()),
             false => line(f, "refused", &refused),
         }
+    }
+
+    /// Reason why the web server is of no use, and for how long.
+    fn web_server_fault(&self) -> Option<String> {
+        let (fault, lasts) = (self.web_server.fault.as_ref()?, self.web_server.fault_s);
+        Some(format!("{fault}, for {}", span(lasts.unwrap_or_default())))
+    }
+
+    /// Health in one line, after `listen`.
+    ///
+    /// # Errors
+    /// The reason why pages do not come.
+    pub(super) fn health(&self, listen: &str) -> Result<String, String> {
+        if let Some(fault) = &self.certificate.fault {
+            return Err(fault.clone());
+        }
+        if let (Some(upstream), Some(fault)) = (self.web_server.address, self.web_server_fault()) {
+            return Err(format!("web server http://{upstream}: {fault}"));
+        }
+        let now = quantity(self.connections, "connection");
+        let warning = self.certificate.warning.as_ref();
+        let warning = warning.map(|text| format!("; {text}")).unwrap_or_default();
+        Ok(format!("origin on {listen}, {now}{warning}"))
     }
 
     /// Text about sealed objects.

@@ -19,12 +19,20 @@ const CLIENT: &str = "[intercept]\ninterfaces = [\"lan0\"]\nother = \"drop\"\n[l
 
 /// Table with a pre-shared key.
 fn laboratory(place: &TempDir) -> Result<String> {
+    laboratory_of(place, 7)
+}
+
+/// Table with a pre-shared key of 32 times this byte.
+fn laboratory_of(place: &TempDir, byte: u8) -> Result<String> {
     let file = place.path().join("les.psk");
-    fs::write(&file, [7; 32])?;
+    fs::write(&file, [byte; 32])?;
     fs::set_permissions(&file, Permissions::from_mode(0o600))?;
     let file = file.to_str().context("a path")?;
     Ok(format!("[les.laboratory]\npsk_file = \"{file}\"\n"))
 }
+
+/// Time for ten questions, one a second, and for what may be slow besides.
+const TEN: Duration = Duration::from_secs(30);
 
 fn reason(status: &Value) -> &str {
     status["les"]["reason"].as_str().unwrap_or_default()
@@ -94,4 +102,40 @@ fn a_server_with_a_pre_shared_key_and_a_client_without_one_say_so() {
         "`flow` of the client's [les] is \"short\" or \"paper\", and this server takes \"psk\" alone",
     ];
     other_keys("a key at the server alone", config, told);
+}
+
+#[test]
+fn two_ends_with_different_pre_shared_keys_say_so() {
+    let places = [7, 8].map(|byte| (tempdir().expect("a directory"), byte));
+    let [client, server] = places
+        .each_ref()
+        .map(|(place, byte)| laboratory_of(place, *byte).expect("a key"));
+    let config = layering();
+    let config = SiteConfig {
+        client_tables: format!("{CLIENT}flow = \"psk\"\n{client}"),
+        server_tables: format!("{}{server}", config.server_tables),
+        ..config
+    };
+    on_site("two keys", config, |site: &mut Site| {
+        let [by_les, in_tunnel] = site.routes();
+        let told = [
+            "the server has answered none of",
+            "does not fit the one here",
+        ];
+        site.client().wait_for_line(told[0], TEN)?;
+        site.server().wait_for_line(told[1], TEN)?;
+        ensure!(!connects(&by_les)?, "LES carries all the same");
+        exchange(&mut talk(&in_tunnel)?).context("the tunnel's other flows")?;
+        // Figures of the last second.
+        thread::sleep(Duration::from_secs(2));
+        let (client, server) = (client_status(site)?, server_status(site)?);
+        let server = &server["clients"][0];
+        for (status, told) in [&client, server].into_iter().zip(told) {
+            ensure!(reason(status).contains(told), "{status}");
+        }
+        let refused = &server["les"]["refused_total"];
+        ensure!(refused["forged"].as_u64() >= Some(10), "{refused}");
+        ensure!(refused["replayed"] == 0, "{refused}");
+        Ok(())
+    });
 }

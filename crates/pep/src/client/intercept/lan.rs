@@ -4,6 +4,9 @@
 //! machine sends to hosts of the LAN: answers on their connections, in clear. So each of the LAN's prefixes has a second route
 //! to nowhere, of a metric so high that it counts only while there is no other. Rules in a table could do the same, but are
 //! flushed with it.
+//!
+//! Firewalls look for the way back to a packet's source (firewalld's `IPv6_rpfilter`: `fib saddr . mark . iif oif missing drop`), by the mark
+//! that the packet has, and our tables would lead them elsewhere. So these tables have the LAN's connected IPv6 prefixes as well.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +16,7 @@ use bentpipe_sys::link::{self, Link};
 use bentpipe_sys::policy_rule::{Family, MAIN, TableRoute, Way};
 use ipnet::IpNet;
 
-use super::{Interception, ruleset};
+use super::{Interception, Routing, ruleset};
 
 /// The metric of routes to nowhere, by which ours are known.
 const METRIC: u32 = 0x6265_6e74;
@@ -25,6 +28,8 @@ type Homes = BTreeMap<(String, bool), Vec<IpNet>>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Lan {
     prefixes: Vec<IpNet>,
+    /// IPv6 prefixes that are not of a link alone, with the interface of each.
+    ways: Vec<(IpNet, String)>,
     /// Addresses of this machine on the interfaces.
     addresses: Vec<IpAddr>,
     homes: Homes,
@@ -86,6 +91,9 @@ impl Lan {
             if address.prefix.prefix_len() > 0 {
                 let prefix = address.prefix.trunc();
                 lan.prefixes.push(prefix);
+                if prefix.addr().is_ipv6() && !is_link_local(&prefix) {
+                    lan.ways.push((prefix, name.clone()));
+                }
                 let home = (name.clone(), prefix.addr().is_ipv6());
                 lan.homes.entry(home).or_default().push(prefix);
             }
@@ -112,6 +120,8 @@ impl Lan {
             list.sort_unstable();
             list.dedup();
         }
+        self.ways.sort_unstable();
+        self.ways.dedup();
         self.addresses.sort_unstable();
         self.indices.sort_unstable();
     }
@@ -142,7 +152,20 @@ impl Lan {
         &self.missing
     }
 
-    /// The routes to nowhere.
+    /// Routes of the tables for marked packets, by which a firewall that looks for the way back to a LAN host finds it.
+    fn ways_back(&self) -> impl Iterator<Item = TableRoute> {
+        let of_table = |table: u32| {
+            self.ways.iter().map(move |(to, name)| TableRoute {
+                table,
+                to: *to,
+                metric: METRIC,
+                way: Way::Device(name.clone()),
+            })
+        };
+        tables().into_iter().flat_map(of_table)
+    }
+
+    /// The routes to nowhere, and those back to the LAN.
     pub(super) fn routes(&self) -> Vec<TableRoute> {
         let prefixes = self.homes.values().flatten();
         let mut routes: Vec<_> = prefixes
@@ -156,6 +179,7 @@ impl Lan {
             .collect();
         routes.sort_by_key(|route| route.to);
         routes.dedup();
+        routes.extend(self.ways_back());
         routes
     }
 
@@ -178,13 +202,24 @@ pub(super) fn let_out() -> io::Result<()> {
 
 fn remove_but(wanted: &[TableRoute]) -> io::Result<()> {
     for family in Family::usable() {
-        for route in present(family)? {
+        let mut routes = present(family)?;
+        for table in tables() {
+            let listed = TableRoute::list(family, table)?.into_iter();
+            routes.extend(listed.filter(|route| route.metric == METRIC));
+        }
+        for route in routes {
             if !wanted.contains(&route) {
                 route.delete()?;
             }
         }
     }
     Ok(())
+}
+
+/// Routing tables of marked packets.
+fn tables() -> [u32; 2] {
+    let routing = Routing::default();
+    [routing.table, routing.tunnel_table]
 }
 
 /// Routes to nowhere of ours that the main table has.

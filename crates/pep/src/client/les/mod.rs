@@ -12,6 +12,7 @@
 //! listener ([`Layering::leads`]).
 
 mod ahead;
+mod laboratory;
 mod peps;
 mod road;
 mod standing;
@@ -39,6 +40,7 @@ use crate::status;
 use ahead::LastWordsMemory;
 use bentpipe_tunnel::engine::Connection;
 use bentpipe_tunnel::transport::LesAccord;
+use laboratory::{Laboratory, LaboratoryAnswer};
 use peps::Peps;
 use road::{LesAgreement, LesRoad};
 use unheard::Unheard;
@@ -58,7 +60,7 @@ pub(crate) struct Layering {
     over_tls: Cell<bool>,
     unheard: RefCell<Unheard>,
     /// Key of a laboratory, in place of those of the tunnel.
-    psk: Option<Psk>,
+    laboratory: Option<Laboratory>,
     /// PEPs that are to have K2.
     peps: Rc<Peps>,
     /// Public keys of the servers, by their numbers.
@@ -94,7 +96,9 @@ impl Layering {
             told: Cell::default(),
             over_tls: Cell::new(false),
             unheard: RefCell::default(),
-            psk: psk(les.psk_file.as_deref()).map_err(RunError::Key)?,
+            laboratory: psk(les.psk_file.as_deref())
+                .map_err(RunError::Key)?
+                .map(|psk| Laboratory::new(psk, les.port)),
             peps: Rc::new(peps),
             servers: keys.map(|server| server.public_key.to_string()).collect(),
             last: RefCell::new(ahead::load(&config.state_dir)),
@@ -164,9 +168,9 @@ impl Layering {
 
     /// Sends Q1 or Q3, in a laboratory beside the tunnel.
     fn send_message(&self, agreed: &LesAgreement, kind: LesKind, body: LesBody) {
-        if let Some(psk) = &self.psk {
+        if let Some(own) = &self.laboratory {
             // What is lost is sent again.
-            let message = psk.ask(body.as_ref());
+            let message = own.ask(body.as_ref());
             let _ = self.socket.try_send_to(&message, agreed.server);
             return;
         }
@@ -178,8 +182,8 @@ impl Layering {
     /// Inputs of the association that is due with `agreed`, if one is.
     fn inputs(&self, agreed: &LesAgreement) -> Option<Material> {
         let count = agreed.initiator.due(process::now())?;
-        if let Some(psk) = &self.psk {
-            return Some(fresh(psk.exporter(count)));
+        if let Some(own) = &self.laboratory {
+            return Some(fresh(own.exporter(count)));
         }
         let inputs = |connection: &Connection| material(connection, count);
         self.tunnels.look_at(agreed.tunnel, inputs)
@@ -300,8 +304,9 @@ impl Layering {
         let LesRoad::Agreed(agreed) = &mut *road else {
             return false;
         };
-        if let Some(psk) = self.psk.as_ref().filter(|_| Psk::is_message(datagram)) {
-            self.take_answer(psk, agreed, datagram);
+        let laboratory = self.laboratory.as_ref();
+        if let Some(own) = laboratory.filter(|_| Psk::is_message(datagram)) {
+            self.take_answer(own, agreed, datagram);
             return false;
         }
         let mut traffic = self.traffic.borrow_mut();
@@ -320,15 +325,18 @@ impl Layering {
     }
 
     /// Takes Q2 of a laboratory's server, if `datagram` is the answer to what was asked last.
-    fn take_answer(&self, psk: &Psk, agreed: &mut LesAgreement, datagram: &[u8]) {
+    fn take_answer(&self, own: &Laboratory, agreed: &mut LesAgreement, datagram: &[u8]) {
         let question = agreed.initiator.question();
-        let body = question.and_then(|q1| psk.answered(datagram, &q1));
-        let now = process::now();
-        match body.map(|body| agreed.initiator.on_q2(now, body)) {
-            Some(Ok(())) => self.advance(agreed),
-            Some(Err(fault)) => tracing::debug!("a message of LES is refused: {fault}"),
-            // Twice, if Q1 had to be; or an old one that somebody repeats.
-            None => self.traffic.borrow_mut().repeated(),
+        match own.read(datagram, question.as_ref()) {
+            LaboratoryAnswer::Fits(body) => match agreed.initiator.on_q2(process::now(), body) {
+                Ok(()) => {
+                    own.on_answered(question);
+                    self.advance(agreed);
+                }
+                Err(fault) => tracing::debug!("a message of LES is refused: {fault}"),
+            },
+            LaboratoryAnswer::Repeated => self.traffic.borrow_mut().repeated(),
+            LaboratoryAnswer::Unfit { has_form } => self.traffic.borrow_mut().unfit(has_form),
         }
     }
 
@@ -352,6 +360,7 @@ impl Layering {
                 wanted = Some(agreed.initiator.plan().peps.clone());
                 let unheard = self.unheard.borrow().is_unheard();
                 let refused = agreed.refused.map(|code| code.to_string());
+                let refused = refused.or_else(|| self.laboratory.as_ref()?.fault());
                 (
                     agreed.initiator.live().stands(),
                     refused.or_else(|| unheard.then(|| self.unheard_text())),
@@ -362,7 +371,7 @@ impl Layering {
         let refused = |pep| wanted.as_ref().is_some_and(|wanted| !wanted.contains(&pep));
         status::Les {
             reason,
-            laboratory: self.psk.is_some(),
+            laboratory: self.laboratory.is_some(),
             peps: self.peps.report(refused),
             ..self.traffic.borrow().report(stands)
         }

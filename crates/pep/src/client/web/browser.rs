@@ -16,6 +16,7 @@ use tokio_rustls::server::TlsStream;
 use super::Owner;
 use super::piped::NearEnd;
 use super::speech::Speech;
+use super::trusted::Trusted;
 use crate::relay::Outcome;
 use crate::relay::over_tcp::is_cut;
 
@@ -218,11 +219,12 @@ impl Browser {
         self.speech.lost().await;
     }
 
-    /// Gives the browser a response while it comes; says how the connection ends with it, or nothing if the response does not
+    /// Gives the browser a response while it comes, of whose head `trusted` hears; says how the connection ends with it, or nothing if the response does not
     /// come whole.
     pub(super) async fn deliver(
         &mut self,
         mut frames: mpsc::Receiver<Frame>,
+        trusted: Option<&Trusted>,
     ) -> Result<Option<Closing>, Gone> {
         self.answered = true;
         let mut looks = 0;
@@ -241,9 +243,13 @@ impl Browser {
             };
             looks = 0;
             match frame {
-                Some(Frame::Head { bytes, .. } | Frame::Data { bytes, .. }) => {
+                Some(Frame::Head { bytes, .. }) => {
+                    if let (Some(name), Some(trusted)) = (self.speech.name(), trusted) {
+                        trusted.look_at(name, &bytes);
+                    }
                     self.write(&bytes).await?;
                 }
+                Some(Frame::Data { bytes, .. }) => self.write(&bytes).await?,
                 Some(Frame::End { close, .. }) => return Ok(Some(close)),
                 Some(_) => {
                     self.speech.delivered().await;

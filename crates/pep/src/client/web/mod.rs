@@ -319,7 +319,7 @@ impl Pages {
         let page = self.store.borrow_mut().begin(owner, request.clone());
         let (to_browser, frames) = mpsc::channel(QUEUE);
         spawn_local(self.clone().receive(page, ours, to_browser));
-        match browser.deliver(frames).await {
+        match browser.deliver(frames, self.trusted.as_ref()).await {
             Ok(Some(close)) => Ok(close),
             // The relay has ended before its pipe has.
             Ok(None) => Err(Gone(ended.get())),

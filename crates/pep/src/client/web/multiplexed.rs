@@ -26,7 +26,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
@@ -71,6 +71,8 @@ struct Requests<R> {
     name: String,
     /// Requests so far.
     count: Cell<u64>,
+    /// Rings when the host is left alone: the browser is to open another connection.
+    left: Notify,
     /// Places for requests; one that its browser has taken back keeps its own until it has ended here.
     places: Arc<Semaphore>,
 }
@@ -117,6 +119,7 @@ impl Multiplexed {
             source: self.source,
             name: self.name,
             count: Cell::new(0),
+            left: Notify::new(),
             places: Arc::new(Semaphore::new(MAX_STREAMS as usize)),
         });
         let answering = requests.clone();
@@ -139,6 +142,7 @@ impl Multiplexed {
                     Ok(()) => Outcome::Closed,
                     Err(_) => Outcome::LanReset,
                 },
+                () = requests.left.notified() => connection.as_mut().graceful_shutdown(),
                 // Requests that are open hold it as well: hyper waits for their ends.
                 () = sleep(IDLE) => if requests.count.get() == before {
                     connection.as_mut().graceful_shutdown();
@@ -183,6 +187,10 @@ impl<R: PageRoad + 'static> Requests<R> {
     /// Serves one request as a connection of HTTP/1.1.
     async fn serve(&self, mut browser: Browser) {
         let ending = self.pages.serve(&*self.road, &mut browser).await;
+        let trusted = self.pages.trusted.as_ref();
+        if trusted.is_some_and(|trusted| trusted.is_left(&self.name)) {
+            self.left.notify_one();
+        }
         if let (Ending::Plain, Parts::Trusted(parts)) = (ending, browser.into_parts()) {
             self.pages.relay(parts, &*self.road).await;
         }

@@ -14,6 +14,13 @@ use crate::authority::{Files, RENEWAL, Signer};
 use crate::config::TrustedName;
 use crate::process::since_1970;
 
+/// Time for which a host that speaks no HTTP/1.1 is not answered for.
+const LEFT: Duration = Duration::from_secs(600);
+
+/// Field by which a server says that a host speaks no HTTP/1.1 (`PROTOCOL.md` §19.5).
+const NO_HTTP1: &[u8] =
+    b"\r\nProxy-Status: bentpipe; error=tls_alert_received; alert-message=\"no_application_protocol\"\r\n";
+
 /// Marks by which a changed file is told: inode, length, and moment of the last change.
 type Marks = [Option<(u64, u64, i64, i64)>; 2];
 
@@ -37,6 +44,8 @@ pub(super) struct Trusted {
     names: Vec<TrustedName>,
     files: Files,
     known: RefCell<Watched>,
+    /// Hosts that speak no HTTP/1.1, and when that was found; of those that are listed alone.
+    left: RefCell<HashMap<TrustedName, Duration>>,
 }
 
 impl Trusted {
@@ -46,6 +55,7 @@ impl Trusted {
             names,
             files: Files::of_state(state_dir),
             known: RefCell::default(),
+            left: RefCell::default(),
         };
         trusted.look();
         trusted
@@ -109,8 +119,36 @@ impl Trusted {
         Some(signer)
     }
 
+    /// Leaves the host `name` alone if the `head` of a response says that it speaks no HTTP/1.1.
+    pub(super) fn look_at(&self, name: &str, head: &[u8]) {
+        let says = head.windows(NO_HTTP1.len()).any(|part| part == NO_HTTP1);
+        let Some(name) = self.names.iter().find(|one| says && one.as_str() == name) else {
+            return;
+        };
+        if self
+            .left
+            .borrow_mut()
+            .insert(name.clone(), since_1970())
+            .is_none()
+        {
+            tracing::warn!(
+                "{name} speaks HTTP/2 alone: its connections are not touched for ten minutes; take it out of `names`"
+            );
+        }
+    }
+
+    /// True if the host `name` is left alone, for it speaks no HTTP/1.1.
+    pub(super) fn is_left(&self, name: &str) -> bool {
+        let mut left = self.left.borrow_mut();
+        left.retain(|_, since| since_1970().saturating_sub(*since) < LEFT);
+        left.keys().any(|one| one.as_str() == name)
+    }
+
     /// TLS as the host `name`; `None`: its connections are not to be touched.
     pub(super) fn answer_as(&self, name: &str) -> Option<Arc<ServerConfig>> {
+        if self.is_left(name) {
+            return None;
+        }
         let name = self.names.iter().find(|one| one.as_str() == name)?;
         let mut known = self.known.borrow_mut();
         let Watched { signer, leaves, .. } = &mut *known;

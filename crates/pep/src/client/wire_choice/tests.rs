@@ -187,3 +187,66 @@ fn who_wants_one_wire_gets_no_other() {
     let tunnel = Need::Tunnel { silent: None };
     assert_eq!(tls.poll(start + 1000 * SECOND, tunnel), WireStep::Open);
 }
+
+#[test]
+fn a_tls_connection_that_brings_nothing_gets_another_ever_more_seldom() {
+    for preference in [WirePreference::Auto, WirePreference::Tls] {
+        let start = Instant::now();
+        let mut choice = WireChoice::new(preference);
+        choice.on_opened(start, attempt(start));
+        let mut now = start + 30 * SECOND;
+        let heard = Need::Tunnel { silent: None };
+        let silent = Need::Tunnel { silent: Some(now) };
+        let due = now + SILENT;
+        assert_eq!(choice.poll(now, silent), WireStep::Wait(Some(due)));
+        now = due;
+        for pause in [10, 20, 40, 60, 60] {
+            assert_eq!(choice.poll(now, silent), WireStep::Open);
+            assert!(choice.is_renewing());
+            assert_eq!(choice.poll(now, silent), WireStep::Wait(None));
+            assert_eq!(choice.on_opened(now, silent), TlsFate::Again);
+            if preference == WirePreference::Auto {
+                assert_eq!(choice.poll(now, silent), WireStep::TryUdp);
+                assert!(!choice.on_tried(now, false));
+            }
+            now += Duration::from_secs(pause);
+            assert!(matches!(
+                choice.poll(now - SECOND, silent),
+                WireStep::Wait(_)
+            ));
+        }
+        // It cannot be opened: the silent one is kept, for it may come back.
+        assert_eq!(choice.poll(now, silent), WireStep::Open);
+        choice.on_not_opened(now);
+        assert!(!choice.is_opening());
+        // Heard again, it is as new.
+        assert!(matches!(
+            choice.poll(now, heard),
+            WireStep::Wait(_) | WireStep::TryUdp
+        ));
+        let silent = Need::Tunnel { silent: Some(now) };
+        assert_eq!(choice.poll(now + SILENT, silent), WireStep::Open);
+        // And while another one was being opened.
+        assert_eq!(choice.on_opened(now + SILENT, heard), TlsFate::Unwanted);
+    }
+}
+
+#[test]
+fn udp_that_answers_in_the_silence_of_tls_is_taken() {
+    let start = Instant::now();
+    let mut choice = on_tls(start);
+    let now = start + 20 * SECOND;
+    let silent = Need::Tunnel { silent: Some(now) };
+    assert_eq!(choice.poll(now + SILENT, silent), WireStep::Open);
+    choice.on_not_opened(now + SILENT);
+    assert_eq!(choice.poll(now + SILENT, silent), WireStep::TryUdp);
+    // Its answer comes while another TLS connection is being opened.
+    let later = now + 2 * SILENT;
+    assert_eq!(choice.poll(later, silent), WireStep::Open);
+    assert!(choice.on_tried(later, true));
+    assert_eq!(
+        choice.poll(later, silent),
+        WireStep::Wait(Some(later + SILENT)),
+        "it has that long to be heard"
+    );
+}

@@ -24,8 +24,8 @@ impl Wires {
     pub(super) fn open(self: &Rc<Self>, server: usize) {
         let wires = self.clone();
         spawn_local(async move {
-            let config = &wires.config.servers[server];
-            let opened = tls_connection::open(config, &wires.servers, wires.mark).await;
+            let (config, passed) = (&wires.config.servers[server], wires.of[server].passed.get());
+            let opened = tls_connection::open(config, &wires.servers, wires.mark, passed).await;
             // An attempt may have opened one of its own meanwhile.
             let awaited = wires.of[server].choice.borrow().is_opening();
             match opened {
@@ -71,7 +71,10 @@ impl Wires {
             Need::Tunnel { .. } => {
                 let address = attempt.address;
                 if opened == TlsFate::Again || !self.permits_udp(server) {
-                    tracing::info!("the tunnel to {address} goes over another TLS connection");
+                    tracing::info!(
+                        target: events::STATE,
+                        "the tunnel to {address} goes over another TLS connection"
+                    );
                 } else {
                     tracing::info!(
                         target: events::STATE,

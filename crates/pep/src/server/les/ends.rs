@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::{LesBody, LesKind};
 use bentpipe_sealed::les::Spi;
-use bentpipe_sealed::les::sa::{Material, Proposal, Responder, Rules, Step, Unsent, Violation};
+use bentpipe_sealed::les::sa::{
+    Material, Proposal, Psk, Responder, Rules, Step, Unsent, Violation,
+};
 use bytes::{Bytes, BytesMut};
 use ipnet::IpNet;
 
 use super::super::clients::Client;
 use super::{LayeredPacket, LayeredTunnels, ReturnPath};
-use crate::les::{LesTraffic, fresh, material, tcp};
+use crate::les::{LesTraffic, UNFIT, fresh, material, tcp};
 use crate::process;
 use crate::shard::Shard;
 use crate::status;
@@ -33,6 +35,10 @@ const NO_KEY_THERE: &str = "LES carries nothing: `flow` of the client's [les] is
 /// Reason at a server without a pre-shared key, whose client has one.
 const NO_KEY_HERE: &str = "LES carries nothing: `flow` of the client's [les] is \"psk\", and this server takes \"short\" and \"paper\" alone, for its [les] has \
      no [les.laboratory]; remove `flow` and [les.laboratory] there, or add [les.laboratory] with the same key here";
+
+/// Reason at a server with a pre-shared key, whose client has another.
+const OTHER_SECRET: &str = "LES carries nothing: what the client asks with its pre-shared key does not fit the one here; give both ends the same file as \
+     `psk_file` of [les.laboratory]";
 
 /// Packets of one tunnel that were opened.
 pub(in crate::server) type OpenedPackets = (ConnectionId, Vec<Bytes>);
@@ -56,6 +62,26 @@ struct LayeredEnd {
     traffic: LesTraffic,
     /// Reason why no association can begin.
     hindered: Option<&'static str>,
+    /// Messages with another pre-shared key, since one fitted.
+    unfit: u32,
+}
+
+impl LayeredEnd {
+    /// A message came that the pre-shared key here does not fit.
+    fn on_unfit(&mut self, has_form: bool) {
+        self.traffic.unfit(has_form);
+        self.unfit += u32::from(has_form);
+        if self.unfit >= UNFIT && self.hindered.is_none() {
+            self.hindered = Some(OTHER_SECRET);
+            tracing::warn!("{OTHER_SECRET}");
+        }
+    }
+
+    /// A message came that it fits.
+    fn on_fit(&mut self) {
+        self.unfit = 0;
+        self.hindered.take_if(|why| *why == OTHER_SECRET);
+    }
 }
 
 impl LayeredEnds {
@@ -182,19 +208,29 @@ impl LayeredEnds {
             return false;
         };
         let Some(body) = psk.asked(datagram) else {
+            if Psk::is_message(datagram) {
+                end.on_unfit(Psk::has_form(LesKind::Q1, datagram));
+                return true;
+            }
             return false;
         };
+        end.on_fit();
         if let Ok(proposal) = Proposal::parse(body) {
             let material = fresh(psk.exporter(proposal.count));
             if let Err(fault) = self.judge(end, &proposal, &material) {
                 tracing::debug!("a message of LES is refused: {fault}");
             }
         }
+        let mut answered = false;
         while let Some(step) = end.responder.poll_step() {
             if let Step::Send(_, answer) = step {
                 // What is lost is asked for again.
                 from.send(&psk.answer(answer.as_ref(), body));
+                answered = true;
             }
+        }
+        if !answered {
+            end.traffic.repeated();
         }
         true
     }

@@ -10,6 +10,11 @@ use tokio::net::UdpSocket;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 
+use crate::server::shares::HeldPlaces;
+
+/// Place among the sockets of all clients, and among the descriptors of this one.
+type Room = (OwnedSemaphorePermit, HeldPlaces);
+
 /// The socket of one mapping.
 pub(super) struct Outlet {
     socket: Rc<UdpSocket>,
@@ -19,7 +24,7 @@ pub(super) struct Outlet {
     /// Datagrams that came and found no room, as far as they are counted.
     lost: u32,
     task: AbortHandle,
-    _permit: OwnedSemaphorePermit,
+    _room: Room,
 }
 
 impl Outlet {
@@ -28,7 +33,7 @@ impl Outlet {
         socket: Rc<UdpSocket>,
         ipv6: bool,
         task: AbortHandle,
-        permit: OwnedSemaphorePermit,
+        room: Room,
     ) -> Self {
         Self {
             socket,
@@ -36,7 +41,7 @@ impl Outlet {
             head: None,
             lost: 0,
             task,
-            _permit: permit,
+            _room: room,
         }
     }
 

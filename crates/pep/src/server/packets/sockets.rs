@@ -33,6 +33,7 @@ use super::plan::{AddressPlan, Assigned};
 use crate::config::ServerConfig;
 use crate::process;
 use crate::server::clients::Client;
+use crate::server::shares::ClientPlaces;
 use crate::shard::Shard;
 use crate::status::Session;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
@@ -111,8 +112,8 @@ impl Sockets {
     pub(in crate::server) fn translator(
         self: &Arc<Self>,
         filter: &Filter,
-        shard: &Rc<Shard>,
-        id: ConnectionId,
+        (shard, id): (&Rc<Shard>, ConnectionId),
+        (places, client): (Arc<ClientPlaces>, String),
     ) -> Translator {
         Translator {
             shared: self.clone(),
@@ -120,6 +121,8 @@ impl Sockets {
             outlets: HashMap::new(),
             shard: shard.clone(),
             id,
+            places,
+            client,
             full: 0,
             malformed: 0,
             unsupported: 0,
@@ -134,6 +137,9 @@ pub(in crate::server) struct Translator {
     outlets: HashMap<MappingId, Outlet>,
     shard: Rc<Shard>,
     id: ConnectionId,
+    places: Arc<ClientPlaces>,
+    /// Name of the client.
+    client: String,
     full: u64,
     malformed: u64,
     unsupported: u64,
@@ -209,6 +215,8 @@ impl Translator {
     fn open(&self, datagram: &Datagram) -> io::Result<Outlet> {
         let permit = self.shared.permits.clone().try_acquire_owned();
         let permit = permit.map_err(|_| io::Error::other("all clients' sockets are in use"))?;
+        let place = self.places.take(&self.client, 1);
+        let place = place.ok_or_else(|| io::Error::other("the client has its share"))?;
         let ipv6 = datagram.to.is_ipv6();
         let socket: StdSocket = match datagram.kind {
             Kind::Udp => datagram::open_udp(ipv6)?,
@@ -224,7 +232,7 @@ impl Translator {
         };
         let socket = listener.socket.clone();
         let task = spawn_local(listener.run()).abort_handle();
-        Ok(Outlet::new(socket, ipv6, task, permit))
+        Ok(Outlet::new(socket, ipv6, task, (permit, place)))
     }
 
     /// Message that the client is told, if any; else it is counted. Of what is too large the socket's other queue tells.

@@ -10,7 +10,7 @@ use rustls::ServerConfig as TlsConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::NoServerSessionStorage;
 
-use crate::certified::{CertifiedFiles, unusable};
+use crate::certified::CertifiedFiles;
 use crate::config::TlsListening;
 use crate::process::RunError;
 use crate::tls::key_exchange;
@@ -20,18 +20,18 @@ use crate::tls::key_exchange;
 /// # Errors
 /// A file cannot be read, or its key does not belong to its certificate.
 pub(super) fn config(listening: &TlsListening) -> Result<Arc<TlsConfig>, RunError> {
-    let (chain, key) = match &listening.certificate {
-        Some((certificate, key)) => CertifiedFiles::read(certificate, key)?.into_parts(),
-        None => make()?,
-    };
     let builder = TlsConfig::builder_with_provider(key_exchange())
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(io::Error::other)?;
-    let config = builder.with_no_client_auth().with_single_cert(chain, key);
-    let mut config = config.map_err(|error| match &listening.certificate {
-        Some((certificate, _)) => unusable(certificate, error),
-        None => RunError::Io(io::Error::other(error)),
-    })?;
+        .map_err(io::Error::other)?
+        .with_no_client_auth();
+    let mut config = match &listening.certificate {
+        Some((certificate, key)) => CertifiedFiles::read(certificate, key)?.certify(builder)?,
+        None => {
+            let (chain, key) = make()?;
+            let config = builder.with_single_cert(chain, key);
+            config.map_err(io::Error::other)?
+        }
+    };
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::process;
 use crate::relay::over_tcp::OverTcp;
+use crate::server::shares::HeldPlaces;
 use bentpipe_tunnel::engine::ConnectionId;
 
 /// Time for which a connection waits: less than origins do, which end theirs after five seconds and more.
@@ -30,6 +31,8 @@ pub(super) struct OriginSocket {
     pub(super) name: TlsName,
     /// True if the connection has answered before: that it ends now may only mean that it is old.
     pub(super) used: bool,
+    /// Place among the client's descriptors, of one that no flow has a place for.
+    pub(super) _place: Option<HeldPlaces>,
 }
 
 /// Connection to where a page is.

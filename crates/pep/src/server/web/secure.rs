@@ -86,8 +86,15 @@ impl ServedPages {
         to: SocketAddr,
         name: &TlsName,
     ) -> Result<OriginSocket, Unfetched> {
+        // Beside the page's own connection, which has the place of its flow.
+        let place = self.rights.place(&peer.client, 1);
+        let place = place.map_err(|_| Unfetched::Unreached)?;
         let tcp = self.dialled_again(peer, to).await;
-        self.begin(tcp.ok_or(Unfetched::Unreached)?, to, name).await
+        let origin = self.begin(tcp.ok_or(Unfetched::Unreached)?, to, name);
+        Ok(OriginSocket {
+            _place: Some(place),
+            ..origin.await?
+        })
     }
 
     /// New TCP connection to where a page is.
@@ -157,6 +164,7 @@ impl ServedPages {
             to,
             name: name.clone(),
             used: false,
+            _place: None,
         })
     }
 

@@ -68,6 +68,13 @@ impl Psk {
         datagram.starts_with(&NO_SPI)
     }
 
+    /// Says whether a datagram has the form of a message of this kind, whoever has made it.
+    #[must_use]
+    pub fn has_form(kind: LesKind, datagram: &[u8]) -> bool {
+        let rest = datagram.strip_prefix(&NO_SPI);
+        rest.is_some_and(|rest| rest.first() == Some(&kind.code()) && rest.len() > CODE)
+    }
+
     /// Message of a kind, bound to the one before, if there is one.
     fn seal(&self, kind: LesKind, body: &[u8], before: &[u8]) -> Vec<u8> {
         let mut out = [&NO_SPI[..], &[kind.code()], body].concat();

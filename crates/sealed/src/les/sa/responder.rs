@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
 use ipnet::IpNet;
 use zeroize::Zeroizing;
 
@@ -19,6 +20,15 @@ use crate::Exporter;
 pub const BEGUN_PER_MINUTE: usize = 32;
 
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// Associations of the PSK flow that wait for their first packet: as many as begin in a minute, so that nobody's Q1 displaces one sooner.
+const WAITING: usize = BEGUN_PER_MINUTE;
+
+/// Q1 of the PSK flow that are remembered, so that none begins anything twice; of an hour each, those of weeks.
+const REMEMBERED: usize = 1024;
+
+/// First bytes of SHA-256 of Q1.
+type Fingerprint = [u8; 16];
 
 /// Associations as the operator of B allows them to one client.
 #[derive(Clone, Copy)]
@@ -53,6 +63,10 @@ pub struct Responder {
     /// Lowest count that may come.
     next: u32,
     proposed: Option<Proposed>,
+    /// Associations of the PSK flow that wait, the oldest first.
+    waiting: VecDeque<Proposed>,
+    /// Q1 of the PSK flow so far, the oldest first.
+    had: VecDeque<Fingerprint>,
     /// Token with which A ends the newest association, and those before.
     token: Option<EndToken>,
     /// PEPs were accepted in the last association that was.
@@ -84,7 +98,7 @@ impl Responder {
         if psk != rules.psk {
             return Err(Violation::Flow);
         }
-        if self.answer_again(proposal) {
+        if psk && (self.answer_again(proposal) || !self.is_first(proposal)) {
             return Ok(());
         }
         // A replay would end nothing: without a tunnel, Q1 alone is no proof that A is there.
@@ -107,7 +121,7 @@ impl Responder {
             if proposal.handshake == Handshake::Short {
                 self.establish(now, count, &roots, &proposal.selectors);
             } else {
-                self.proposed = Some(Proposed {
+                self.wait(Proposed {
                     count,
                     proof: roots.prove(&proposal.encode(), &body),
                     roots,
@@ -121,12 +135,42 @@ impl Responder {
         Ok(())
     }
 
+    /// Has an association wait for the proof that A has its keys.
+    fn wait(&mut self, association: Proposed) {
+        if association.messages.is_none() {
+            self.proposed = Some(association);
+            return;
+        }
+        if self.waiting.len() >= WAITING {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(association);
+    }
+
+    /// Says whether this Q1 of the PSK flow has not been here before: whoever repeats one that was recorded is heard no more.
+    fn is_first(&mut self, proposal: &Proposal) -> bool {
+        let hash = digest(&SHA256, &proposal.encode());
+        let mut fingerprint = Fingerprint::default();
+        let length = fingerprint.len();
+        fingerprint.copy_from_slice(&hash.as_ref()[..length]);
+        if self.had.contains(&fingerprint) {
+            return false;
+        }
+        if self.had.len() >= REMEMBERED {
+            self.had.pop_front();
+        }
+        self.had.push_back(fingerprint);
+        true
+    }
+
     /// Says whether `token` is that of the association that A has sent with last: of the newest, or
     /// of the one that was to be.
     fn ends(&self, token: Option<&EndToken>) -> bool {
-        let proposed = self.proposed.as_ref().map(|own| own.roots.end_token());
-        let own = [self.token.as_ref(), proposed.as_ref()];
-        token.is_some_and(|token| own.into_iter().flatten().any(|own| own == token))
+        let is_own = |token: &EndToken| {
+            let mut waiting = self.waiting.iter().map(|own| own.roots.end_token());
+            self.token.as_ref() == Some(token) || waiting.any(|own| own == *token)
+        };
+        token.is_some_and(is_own)
     }
 
     /// Q2, and the names of the association if it begins.
@@ -160,8 +204,8 @@ impl Responder {
 
     /// Sends Q2 of the PSK flow again, if `proposal` is the one that it has answered.
     fn answer_again(&mut self, proposal: &Proposal) -> bool {
-        let messages = self.proposed.as_ref().and_then(|own| own.messages.as_ref());
-        let own = messages.filter(|(asked, _)| asked == proposal);
+        let mut messages = self.waiting.iter().filter_map(|own| own.messages.as_ref());
+        let own = messages.find(|(asked, _)| asked == proposal);
         let answer = own.map(|(_, answer)| send(LesKind::Q2, answer.clone()));
         let again = answer.is_some();
         self.steps.extend(answer);
@@ -180,15 +224,17 @@ impl Responder {
         out: &mut Vec<u8>,
     ) -> Result<Delivered, Unopened> {
         let spi = spi_of(datagram);
-        let own = self.proposed.take_if(|own| {
+        let proves = |own: &Proposed| {
             let (root, name) = (own.roots.header().clone(), own.roots.spis().to_b);
-            own.messages.is_some()
-                && spi == Some(name)
+            spi == Some(name)
                 && HeaderReader::new(root, name, Toward::B)
                     .open(datagram)
                     .is_ok()
-        });
-        if let Some(own) = own {
+        };
+        if let Some(place) = self.waiting.iter().position(proves) {
+            // A sends with its newest: those before are not used any more. One behind may be newer still.
+            let own = self.waiting.drain(..=place).next_back();
+            let own = own.expect("it is there");
             if own.restarted {
                 // Counts of the process before say nothing about those of this one.
                 self.live = Live::default();
@@ -213,7 +259,10 @@ impl Responder {
             },
             None => Roots::short_spis(&material.exporter)?,
         };
-        let is_new = self.live.is_new(spis.to_b) && self.live.is_new(spis.to_a);
+        let waits = |own: &Proposed| own.roots.spis().to_b == spis.to_b;
+        let is_new = self.live.is_new(spis.to_b)
+            && self.live.is_new(spis.to_a)
+            && !self.waiting.iter().any(waits);
         let free = is_new && spis.to_b != spis.to_a && !(rules.taken)(spis.to_b);
         free.then_some(spis)
     }
@@ -248,9 +297,7 @@ impl Responder {
     /// [`Violation`]: the tunnel is to be closed.
     pub fn on_q3(&mut self, now: Instant, body: &[u8]) -> Result<(), Violation> {
         let proof = Proof::parse(body)?;
-        let own = self
-            .proposed
-            .take_if(|own| own.count == proof.count && own.messages.is_none());
+        let own = self.proposed.take_if(|own| own.count == proof.count);
         let own = own.ok_or(Violation::Unasked("Q3", proof.count))?;
         verify_slices_are_equal(&own.proof, &proof.code)
             .map_err(|_| Violation::Proof(proof.count))?;

@@ -219,7 +219,7 @@ pub(super) async fn fetch(
         (owner(&place), name),
         to_browser,
     ));
-    match browser.deliver(frames).await? {
+    match browser.deliver(frames, None).await? {
         Some(close) => Ok(close),
         None => Err(Gone(Outcome::PeerReset)),
     }

@@ -178,6 +178,34 @@ fn a_replayed_q1_ends_nothing() {
 }
 
 #[test]
+fn a_replayed_q1_displaces_no_association_that_waits() {
+    let mut world = World::new(Handshake::Psk);
+    world.settle();
+    let Some((_, Sent::Frame(_, first))) = world.to_b.front() else {
+        unreachable!("Q1")
+    };
+    let first = first.clone();
+    world.run(Duration::from_secs(1));
+    assert!(world.a_sends(b"one"));
+    world.run(Duration::from_secs(1));
+    // The next association is answered, and waits for its first packet.
+    world.a.admit(PepKey([3; 32]));
+    world.known.push(PepKey([3; 32]));
+    world.run(Duration::from_secs(1));
+    let frames = world.frames.len();
+    world.frame_to_b(Q1, &first).unwrap();
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.frames.len(), frames, "a replay has no answer");
+    // Nor does one that has never come, as after a restart of B.
+    let mut unseen = Proposal::parse(&first).unwrap();
+    unseen.random = material(0, 9).random;
+    world.frame_to_b(Q1, &unseen.encode()).unwrap();
+    assert!(world.a_sends(b"two"));
+    world.run(Duration::from_secs(1));
+    assert_eq!((world.at('b'), world.lost), (vec![&b"one"[..], b"two"], 0));
+}
+
+#[test]
 fn an_end_that_begins_anew_replaces_what_it_had() {
     let mut world = World::standing(Handshake::Psk);
     let mut old = BytesMut::new();
