@@ -129,15 +129,15 @@ fn ip(place: &NetNs, arguments: &str) {
 }
 
 /// Findings as an operator reads them.
-struct Examined {
-    code: Option<i32>,
-    text: String,
-    stderr: String,
+pub(super) struct Examined {
+    pub(super) code: Option<i32>,
+    pub(super) text: String,
+    pub(super) stderr: String,
 }
 
 impl Examined {
     /// A line of this level and area has every one of `words`.
-    fn must_say(&self, level: &str, area: &str, words: &[&str]) {
+    pub(super) fn must_say(&self, level: &str, area: &str, words: &[&str]) {
         let head = format!("{level:<6}{area:<15}");
         let mut lines = self.text.lines().filter(|line| line.starts_with(&head));
         let said = lines.any(|line| words.iter().all(|word| line.contains(word)));
@@ -149,7 +149,7 @@ impl Examined {
     }
 
     /// Nothing fails but what is in one of `areas`.
-    fn must_fail_only(&self, areas: &[&str]) {
+    pub(super) fn must_fail_only(&self, areas: &[&str]) {
         let unexpected: Vec<_> = self
             .text
             .lines()

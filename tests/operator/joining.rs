@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -285,6 +286,47 @@ fn clients_are_listed_below_what_init_has_written() {
         added.is_some_and(|text| text.trim_start().starts_with("[[client]]")),
         "{after}"
     );
+}
+
+/// A configuration that is kept elsewhere and linked to stays so: the file behind the link is changed, whole or not at all.
+#[test]
+fn a_link_to_a_configuration_stays_a_link() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [place, kept] = ["etc", "kept"].map(|name| directory.path().join(name));
+    let file = place.join("server.toml");
+    let shown = file.display().to_string();
+    said(&[
+        "server",
+        "init",
+        "--public",
+        "192.0.2.1",
+        "--config",
+        &shown,
+    ]);
+    fs::create_dir(&kept).expect("a directory");
+    let target = kept.join("gateway.toml");
+    fs::rename(&file, &target).expect("it is ours");
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o640)).expect("it is ours");
+    symlink("../kept/gateway.toml", &file).expect("a link");
+    // The key stays beside the link, to which the names in the file are relative.
+    said(&["server", "add", "ship-1", "--config", &shown]);
+    let is_link = || file.symlink_metadata().expect("it is there").is_symlink();
+    assert!(is_link(), "the link has gone");
+    let text = fs::read_to_string(&target).expect("it is there");
+    assert!(text.contains("ship-1"), "{text}");
+    let mode = target.metadata().expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    said(&["server", "remove", "ship-1", "--config", &shown]);
+    assert!(
+        is_link()
+            && !fs::read_to_string(&target)
+                .expect("it is there")
+                .contains("ship-1")
+    );
+    for left in [&place, &kept].map(|place| fs::read_dir(place).expect("a directory")) {
+        let mut names = left.map(|entry| entry.expect("an entry").file_name());
+        assert!(names.all(|name| !name.to_string_lossy().ends_with("new")));
+    }
 }
 
 #[test]

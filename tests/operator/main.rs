@@ -9,6 +9,8 @@
 mod authority;
 mod config_errors;
 mod doctor;
+mod doctor_origin;
+mod doctor_pep;
 mod joining;
 mod log;
 mod measure;

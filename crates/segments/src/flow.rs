@@ -129,6 +129,15 @@ impl Flow {
         }
     }
 
+    /// Says whether an end may still wait for something of this PEP.
+    pub(crate) fn owes(&self) -> bool {
+        match &self.stage {
+            Stage::Offered(_) | Stage::Invited(_) => true,
+            Stage::Relayed(relay) => relay.owes(),
+            Stage::Watched | Stage::Untouched | Stage::Stray(_) => false,
+        }
+    }
+
     /// Says whether the flow may have segments or messages of its own.
     pub(crate) fn speaks(&self) -> bool {
         self.has_place() || matches!(self.stage, Stage::Relayed(_) | Stage::Stray(_))

@@ -414,6 +414,15 @@ impl Relay {
         matches!(self.phase, Phase::Closed(_)) && self.is_stream_done()
     }
 
+    /// Says whether an end may still wait for something of this PEP: for more than answers to late segments.
+    pub(crate) fn owes(&self) -> bool {
+        match &self.phase {
+            Phase::Open => true,
+            Phase::Closed(_) => !self.is_stream_done(),
+            Phase::Reset(_, reset) => reset.is_awaited() || !self.is_stream_done(),
+        }
+    }
+
     /// Says whether the last message has left, so that the stream may be ended.
     pub(crate) fn is_stream_done(&self) -> bool {
         self.is_ended() && self.outbox.reset.is_none()

@@ -75,6 +75,11 @@ impl Reset {
         now >= self.until
     }
 
+    /// Says whether an end may not know yet that the connection is reset.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.notices.is_empty()
+    }
+
     /// When [`Self::handle_timeout`] is to be called.
     pub(crate) fn poll_timeout(&self) -> Instant {
         if self.notices.is_empty() {

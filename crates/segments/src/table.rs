@@ -311,10 +311,13 @@ impl Table {
         }
     }
 
-    /// No stream can be had for a flow that was to be offered: it passes untouched.
+    /// No stream can be had for a flow that was to be offered: it passes untouched. Who knows why counts it.
     pub fn on_no_stream(&mut self, id: FlowId) {
         if let Some(entry) = self.flows.get_mut(&id) {
-            *self.counts.refused.entry(Cause::Lost).or_default() += 1;
+            // An invitation may have been accepted a moment ago, and nothing relayed by it.
+            if std::mem::take(&mut entry.counted.0) {
+                self.counts.relayed -= 1;
+            }
             entry.flow.leave_alone();
             self.touch(id);
         }
@@ -338,6 +341,13 @@ impl Table {
         self.flows
             .get(&id)
             .is_none_or(|entry| entry.flow.is_stream_done())
+    }
+
+    /// Says whether an end may still wait for something of this PEP: bytes, the end of a direction, or a reset. If the PEP were gone,
+    /// the connection would have to be reset.
+    #[must_use]
+    pub fn owes(&self, id: FlowId) -> bool {
+        self.flows.get(&id).is_some_and(|entry| entry.flow.owes())
     }
 
     /// The next segment of a flow that is to leave, and to which side.

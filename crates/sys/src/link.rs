@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
 };
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -42,6 +42,8 @@ pub struct Address {
     /// Network that is connected: the address's prefix, or that of the other end of a point-to-point link. Host bits are as they
     /// were given.
     pub prefix: IpNet,
+    /// The address is known on its link alone: the kernel takes it as the source of nothing that goes further.
+    pub on_link: bool,
 }
 
 impl Address {
@@ -153,6 +155,7 @@ fn read_address(message: &AddressMessage) -> Option<Address> {
         index: message.header.index,
         own: own.unwrap_or(other),
         prefix: IpNet::new(other, message.header.prefix_len).ok()?,
+        on_link: message.header.scope == AddressScope::Link,
     })
 }
 
@@ -174,7 +177,21 @@ pub fn set_up(name: &str, mtu: u32) -> io::Result<()> {
 /// # Errors
 /// There is no such interface, the privilege is missing, or the interface has no IPv6.
 pub fn add_address(name: &str, address: IpNet) -> io::Result<()> {
+    add(address_message(index(name)?, address), address)
+}
+
+/// Gives the interface `name` an address that the kernel takes as the source of nothing that leaves the link; one that is there stays,
+/// with its scope.
+///
+/// # Errors
+/// As [`add_address`].
+pub fn add_local_address(name: &str, address: IpNet) -> io::Result<()> {
     let mut message = address_message(index(name)?, address);
+    message.header.scope = AddressScope::Link;
+    add(message, address)
+}
+
+fn add(mut message: AddressMessage, address: IpNet) -> io::Result<()> {
     if address.addr().is_ipv6() {
         message.header.flags = AddressHeaderFlags::Nodad;
         let flags = AddressFlags::Nodad;

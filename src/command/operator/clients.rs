@@ -226,8 +226,8 @@ fn change(
             path.display()
         ))
     })?;
-    let draft =
-        Draft::new(path, &document.to_string()).map_err(|fault| Failure::Run(anyhow!(fault)))?;
+    let text = document.to_string();
+    let draft = Draft::new(path, &text).map_err(|fault| Failure::Run(anyhow!(fault)))?;
     ServerConfig::load(draft.path())?;
     draft
         .install()

@@ -84,17 +84,42 @@ pub(in crate::command) fn key_text(key: &PrivateKey) -> String {
     format!("{}\n", key.to_base64())
 }
 
-/// A changed copy of `file` beside it, with its mode and owner; takes its place by [`Draft::install`].
+/// File that `file` is a link to; `None` if it is no link. A link is followed where its maker could write to the file himself.
+fn target(file: &Path) -> io::Result<Option<PathBuf>> {
+    let link = file.symlink_metadata()?;
+    if !link.is_symlink() {
+        return Ok(None);
+    }
+    let target = fs::canonicalize(file)?;
+    let owners = [
+        0,
+        rustix::process::geteuid().as_raw(),
+        fs::metadata(&target)?.uid(),
+    ];
+    if !owners.contains(&link.uid()) {
+        let text = format!(
+            "it is a link of user {} to {}, which is not theirs; name that file with --config",
+            link.uid(),
+            target.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(Some(target))
+}
+
+/// A changed copy of `file` beside it, with its mode and owner; takes its place by [`Draft::install`], or that of the file which it
+/// is a link to.
 pub(super) struct Draft<'a> {
     file: &'a Path,
+    text: &'a str,
     aside: PathBuf,
 }
 
 impl<'a> Draft<'a> {
     /// Writes `text` aside.
-    pub(super) fn new(file: &'a Path, text: &str) -> Result<Self, String> {
+    pub(super) fn new(file: &'a Path, text: &'a str) -> Result<Self, String> {
         let aside = file.with_extension("toml.new");
-        let draft = Self { file, aside };
+        let draft = Self { file, text, aside };
         let write = || {
             let old = fs::metadata(file)?;
             // Whoever owns the directory may have put a link there, to a file that root would then write to and give away.
@@ -126,10 +151,20 @@ impl<'a> Draft<'a> {
         &self.aside
     }
 
-    /// Has it take the file's place.
+    /// Has it take the file's place. A link stays, and the file that it leads to is replaced.
     pub(super) fn install(self) -> Result<(), String> {
-        fs::rename(&self.aside, self.file)
-            .map_err(|error| format!("cannot replace {}: {error}", self.file.display()))
+        let cannot =
+            |file: &Path, error: io::Error| format!("cannot replace {}: {error}", file.display());
+        let target = target(self.file).map_err(|error| cannot(self.file, error))?;
+        match target {
+            None => fs::rename(&self.aside, self.file).map_err(|error| cannot(self.file, error)),
+            // Names in the file are relative to the link, so the copy beside that was the one to check; only beside the target
+            // it can take its place whole.
+            Some(target) => {
+                let copy = Draft::new(&target, self.text)?;
+                fs::rename(&copy.aside, &target).map_err(|error| cannot(&target, error))
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod signals;
 use std::fs::{self, Permissions};
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -138,7 +139,18 @@ fn status_without_a_daemon_exits_with_6() {
     command
         .args(["status", "--socket", "server.sock"])
         .current_dir(home.directory.path());
-    run(&mut command).must_say(6, "bentpipe: ", &["no daemon answers at server.sock"]);
+    let words = [
+        "nothing runs at server.sock: there is no such socket",
+        "`systemctl start bentpipe-server` starts it",
+    ];
+    run(&mut command).must_say(6, "bentpipe: ", &words);
+    // As a daemon that was killed leaves it.
+    drop(UnixListener::bind(home.path("server.sock")).expect("a socket"));
+    let words = [
+        "nothing runs at server.sock: the daemon that made this socket has ended",
+        "`systemctl status bentpipe-server` says why",
+    ];
+    run(&mut command).must_say(6, "bentpipe: ", &words);
 }
 
 #[test]

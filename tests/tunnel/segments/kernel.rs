@@ -11,7 +11,7 @@ use super::{LENGTH, joined};
 use crate::talk::{exchange, half_close, talk};
 
 /// Ways in which another program takes something away, as a shell's words, and the parts that go with it.
-const THEFTS: [(&str, &[&str]); 8] = [
+const THEFTS: [(&str, &[&str]); 9] = [
     ("nft flush ruleset", &["table inet bentpipe_pep"]),
     (
         // The machine's own rules come back, as its network daemon would bring them back.
@@ -35,7 +35,15 @@ const THEFTS: [(&str, &[&str]); 8] = [
         "for all in all default bentpipe-lan bentpipe-wan; do echo 1 > /proc/sys/net/ipv4/conf/$all/rp_filter; done",
         &["settings of bentpipe-lan", "settings of bentpipe-wan"],
     ),
-    ("ip addr flush dev bentpipe-wan", &["device bentpipe-wan"]),
+    (
+        "ip addr flush dev bentpipe-wan",
+        &["address of bentpipe-wan"],
+    ),
+    (
+        // A source that the kernel would give to programs of this machine.
+        "printf 'addr del 192.0.0.8/32 dev bentpipe-lan\naddr add 192.0.0.8/32 dev bentpipe-lan\n' | ip -batch - || true",
+        &["address of bentpipe-lan"],
+    ),
     (
         "ip link set bentpipe-wan mtu 1500",
         &["device bentpipe-wan"],

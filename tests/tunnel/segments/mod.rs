@@ -6,7 +6,9 @@ mod kernel;
 mod layered;
 mod layered_site;
 mod messages;
+mod silence;
 mod site;
+mod surroundings;
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;

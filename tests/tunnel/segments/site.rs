@@ -218,6 +218,12 @@ impl PepSite {
         figure.with_context(|| format!("no {path} in {}", status["segments"]))
     }
 
+    /// Text that a running PEP has logged.
+    pub(super) fn log(&self, pep: Pep) -> String {
+        let process = self.peps[pep as usize].as_ref();
+        process.map(Process::stderr_text).unwrap_or_default()
+    }
+
     /// Text that the running PEPs have logged, to be shown with a failure.
     pub(super) fn logs(&self) -> String {
         let mut text = String::new();

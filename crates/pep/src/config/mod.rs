@@ -98,6 +98,11 @@ pub enum Role {
     Origin,
 }
 
+impl Role {
+    /// All roles.
+    pub const ALL: [Self; 4] = [Self::Client, Self::Server, Self::Pep, Self::Origin];
+}
+
 /// State directory when the file names none: the service manager's (`$STATE_DIRECTORY`),
 /// [`SHARED_STATE_DIR`] for its owner and root, or the user's by the XDG rules.
 fn default_state_dir() -> PathBuf {

@@ -162,10 +162,71 @@ pub(super) struct Ownership {
 pub(super) enum SideFacts {
     Client(ClientFacts),
     Server(ServerFacts),
-    /// A PEP needs nothing of its own that is looked at.
-    Pep,
-    /// An origin needs nothing of its own that is looked at.
-    Origin,
+    Pep(PepFacts),
+    Origin(OriginFacts),
+}
+
+/// Surroundings of an operator's PEP.
+#[derive(Clone, Debug)]
+pub(super) struct PepFacts {
+    /// Interfaces of `lan` and `wan` that do not exist.
+    pub(super) missing: Vec<String>,
+    /// The kernel takes the table.
+    pub(super) table: Trial,
+    /// Lines about settings for which the kernel does not forward, each with its mend behind a semicolon.
+    pub(super) forwarding: Vec<String>,
+    /// Chains of others that drop what is forwarded and accept nothing of the PEP's devices, each with the mend.
+    pub(super) closed_chains: Trial<Vec<(BaseChain, String)>>,
+    /// Checks of sources, by interface.
+    pub(super) source_checks: Vec<SourceCheck>,
+    /// Public key of this PEP.
+    pub(super) public_key: Option<String>,
+    pub(super) meeting: MeetingFacts,
+}
+
+/// Check of sources of what comes in by an interface.
+#[derive(Clone, Debug)]
+pub(super) struct SourceCheck {
+    pub(super) interface: String,
+    /// `rp_filter` in force there.
+    pub(super) rp_filter: u64,
+    /// The way back is looked for with the packet's mark (`src_valid_mark`).
+    pub(super) by_mark: bool,
+}
+
+/// Place at which two PEPs meet.
+#[derive(Clone, Debug)]
+pub(super) enum MeetingFacts {
+    /// Addresses at which the PEP listens.
+    Here(Vec<ListenFacts>),
+    /// Place to which the PEP connects.
+    There(FarFacts),
+}
+
+/// Surroundings of an origin.
+#[derive(Clone, Debug)]
+pub(super) struct OriginFacts {
+    pub(super) listen: Vec<ListenFacts>,
+    /// The certificate, or why it cannot be used.
+    pub(super) certificate: Result<CertificateFacts, String>,
+    /// Web server behind, and whether it accepts TCP.
+    pub(super) upstream: (SocketAddr, HandshakeResult),
+    /// Hubs that are listed.
+    pub(super) hubs: usize,
+}
+
+/// A site's certificate.
+#[derive(Clone, Debug)]
+pub(super) struct CertificateFacts {
+    pub(super) file: PathBuf,
+    /// Host names that it is for.
+    pub(super) names: Vec<String>,
+    /// First and last day of its life.
+    pub(super) begins: String,
+    pub(super) expires: String,
+    /// Seconds until it is good, and until it is no more; negative once that is over.
+    pub(super) seconds_to_begin: i64,
+    pub(super) seconds_left: i64,
 }
 
 /// A client's surroundings.

@@ -7,9 +7,10 @@ use crate::status::{Segments, SegmentsPassed, SegmentsRefused, SegmentsReset};
 /// Packets that passed a PEP untouched, by cause.
 pub(super) type Passed = SegmentsPassed;
 
-/// Figures of the tables of both forms.
-pub(super) fn report(tables: [&Table; 2], passed: Passed) -> Segments {
+/// Figures of the tables of both forms, and of flows that were not relayed for what they do not know of.
+pub(super) fn report(tables: [&Table; 2], hindered: SegmentsRefused, passed: Passed) -> Segments {
     let mut all = Segments {
+        refused_total: hindered,
         passed_total: passed,
         ..Segments::default()
     };

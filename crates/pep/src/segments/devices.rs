@@ -26,7 +26,7 @@ pub(super) const MTU: usize = 65_535;
 const WAITS: Interest = Interest::READABLE.add(Interest::ERROR);
 
 /// Address of both devices, which nobody speaks with (RFC 7600 §4.8): by one without an address the kernel takes in nothing
-/// where it checks sources.
+/// where it checks sources. The address is of the link, so that the kernel gives it to no program of this machine as a source.
 pub(super) const ADDRESS: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 0, 8), 32));
 
 /// Name of the device of packets from `side`.
@@ -73,7 +73,7 @@ impl SideDevice {
     fn create(side: Side) -> io::Result<Self> {
         let name = name(side);
         let tun = Device::named(name, MTU)?.into_tun();
-        link::add_address(name, ADDRESS)?;
+        link::add_local_address(name, ADDRESS)?;
         open_forwarding(side);
         #[expect(
             deprecated,

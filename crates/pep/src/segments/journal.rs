@@ -38,8 +38,8 @@ pub(super) struct Journal {
     /// A file was there and may have told of less: so does the one that is written now, until earlier flows do not count.
     doubted: bool,
     lines: usize,
-    /// The file cannot be written, and the log was told.
-    broken: bool,
+    /// Error for which the file cannot be written, as the log was told.
+    broken: Option<String>,
 }
 
 impl Journal {
@@ -62,7 +62,7 @@ impl Journal {
             doubted,
             earlier,
             until: now + KEPT,
-            broken: false,
+            broken: None,
         };
         if !journal.earlier.is_empty() {
             tracing::info!(
@@ -120,10 +120,23 @@ impl Journal {
         }
     }
 
+    /// Reason why no flow is taken, for people.
+    pub(super) fn lack(&self) -> Option<String> {
+        let path = self.file.path.display();
+        self.broken.as_ref().map(|error| {
+            format!("{path} cannot be written ({error}): new flows pass untouched until it can")
+        })
+    }
+
+    /// Writes the file anew at the end of the process: nothing that has ended stays in it.
+    pub(super) fn close(&mut self) {
+        self.rewrite();
+    }
+
     fn append(&mut self, sign: char, name: &FlowName) -> bool {
         self.lines += 1;
         // A part of the last line may stand there, to which nothing may be added.
-        let noted = match self.broken {
+        let noted = match self.broken.is_some() {
             true => self.file.append(&format!("\n{}", line(sign, name))),
             false => self.file.append(&line(sign, name)),
         };
@@ -145,14 +158,15 @@ impl Journal {
     fn tell(&mut self, written: io::Result<()>) -> bool {
         let path = self.file.path.display();
         match &written {
-            Err(error) if !self.broken => tracing::error!(
+            Err(error) if self.broken.is_none() => tracing::error!(
                 "{path} cannot be written: {error}; new flows pass untouched until it can, for a PEP that is killed must know afterwards what it had relayed"
             ),
-            Ok(()) if self.broken => tracing::info!("{path} is written again"),
+            Ok(()) if self.broken.is_some() => tracing::info!("{path} is written again"),
             _ => {}
         }
-        self.broken = written.is_err();
-        written.is_ok()
+        let whole = written.is_ok();
+        self.broken = written.err().map(|error| error.to_string());
+        whole
     }
 }
 
@@ -294,6 +308,25 @@ mod tests {
         assert_eq!(known(&second), [false, false, true]);
         let third = load(&path, 3000);
         assert_eq!(known(&third), [false, false, true]);
+    }
+
+    #[test]
+    fn what_has_ended_is_not_written_at_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("flows");
+        let mut journal = load(&path, 1000);
+        assert!([1, 2].into_iter().all(|port| journal.begin(&name(port))));
+        journal.end(&name(1));
+        journal.close();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        journal.end(&name(2));
+        // Once more, when the flow is forgotten.
+        journal.end(&name(2));
+        journal.close();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(load(&path, 2000).is_complete());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bentpipe_segments::Side;
 use bentpipe_sys::link::{self, Address, Link};
@@ -11,6 +12,8 @@ use bentpipe_sys::written_table::WrittenTable;
 
 use super::devices::{self, ADDRESS, LOOSE, MTU, settings};
 use super::rules::{SIDES, route};
+use super::surroundings::PepSurroundings;
+use crate::config::Sides;
 use crate::firewall::PEP_TABLE;
 use crate::kernel::{Faults, KernelPart, Subject, device_fault};
 
@@ -21,6 +24,8 @@ const ALL_SOURCES: &str = "/proc/sys/net/ipv4/conf/all/rp_filter";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PepPart {
     Device(Side),
+    /// Address of a device, which has this number.
+    Address(Side, u32),
     Setting(Side),
     Route(Side),
     Rule(Side),
@@ -32,6 +37,7 @@ impl KernelPart for PepPart {
         let of = |what: &str, side| format!("{what} {}", devices::name(side));
         match *self {
             Self::Device(side) => of("device", side),
+            Self::Address(side, _) => of("address of", side),
             Self::Setting(side) => of("settings of", side),
             Self::Route(side) => of("route into", side),
             Self::Rule(side) => of("routing rule of", side),
@@ -42,11 +48,28 @@ impl KernelPart for PepPart {
     fn object(&self) -> Object {
         match *self {
             Self::Device(side) => Object::Link(devices::name(side).into()),
+            Self::Address(_, index) => Object::Address(index),
             Self::Setting(_) => Object::Setting,
             Self::Route(side) => Object::Route(route(side).table),
             Self::Rule(_) => Object::Rule,
             Self::Table => Object::Table(PEP_TABLE.into()),
         }
+    }
+}
+
+/// Lines about what is in the way of a PEP's packets, as the guardian has last seen them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LackLines(Arc<Mutex<Vec<String>>>);
+
+impl LackLines {
+    /// The lines.
+    pub(super) fn report(&self) -> Vec<String> {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.clone()
+    }
+
+    fn set(&self, lines: Vec<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lines;
     }
 }
 
@@ -59,19 +82,23 @@ pub(super) struct KeptRules {
     interfaces: Vec<String>,
     /// Those of them that are not there, as the log was told.
     missing: Vec<String>,
+    surroundings: PepSurroundings,
+    lacks: LackLines,
 }
 
 impl KeptRules {
-    /// Leads packets that come by `interfaces` into the devices, which are there; the table has this `body`.
+    /// Leads packets that come by the interfaces of `sides` into the devices, which are there; the table has this `body`.
     ///
     /// # Errors
     /// `nft` or the privilege is missing.
-    pub(super) fn install(body: String, interfaces: Vec<String>) -> io::Result<Self> {
+    pub(super) fn install(body: String, sides: &Sides) -> io::Result<Self> {
         let mut kept = Self {
             body,
             table: WrittenTable::new(PEP_TABLE),
-            interfaces,
+            interfaces: [&sides.lan[..], &sides.wan].concat(),
             missing: Vec::new(),
+            surroundings: PepSurroundings::new(sides.clone()),
+            lacks: LackLines::default(),
         };
         for side in SIDES {
             route(side).install()?;
@@ -79,7 +106,17 @@ impl KeptRules {
         }
         // Last, so that nothing is marked that has no way.
         kept.table.write(&kept.body)?;
+        kept.look_around(&link::links()?, &link::addresses()?);
         Ok(kept)
+    }
+
+    /// Lines about what is in the way, for `status`.
+    pub(super) fn lacks(&self) -> LackLines {
+        self.lacks.clone()
+    }
+
+    fn look_around(&mut self, links: &[Link], addresses: &[Address]) {
+        self.lacks.set(self.surroundings.look(links, addresses));
     }
 
     /// Tells the log which interfaces of `lan` and `wan` are not there, when that changes.
@@ -110,12 +147,15 @@ fn look_at_device(
     let Some(link) = links.iter().find(|link| link.name == name) else {
         return Ok(());
     };
-    let has = |one: &Address| one.index == link.index && one.own == ADDRESS.addr();
-    let state = match addresses.iter().any(has) {
-        true => device_fault(link, MTU),
-        false => Some("has lost its address"),
-    };
+    let state = device_fault(link, MTU);
     found.extend(state.map(|state| (PepPart::Device(side), state)));
+    let is_ours = |one: &&Address| one.index == link.index && one.own == ADDRESS.addr();
+    let state = match addresses.iter().find(is_ours) {
+        Some(own) if own.on_link => None,
+        Some(_) => Some("has another scope"),
+        None => Some("is gone"),
+    };
+    found.extend(state.map(|state| (PepPart::Address(side, link.index), state)));
     if settings(side).iter().any(differs) {
         found.push((PepPart::Setting(side), "were changed"));
     }
@@ -146,6 +186,7 @@ impl Subject for KeptRules {
     fn compare(&mut self) -> io::Result<Faults<PepPart>> {
         let (links, addresses) = (link::links()?, link::addresses()?);
         self.tell_missing(&links);
+        self.look_around(&links, &addresses);
         let mut found = Vec::new();
         for side in SIDES {
             look_at_device(side, &links, &addresses, &mut found)?;
@@ -166,8 +207,13 @@ impl Subject for KeptRules {
             PepPart::Device(side) => {
                 let mtu = u32::try_from(MTU).unwrap_or(u32::MAX);
                 link::set_up(devices::name(side), mtu)?;
-                link::add_address(devices::name(side), ADDRESS)?;
                 // The route went with it.
+                route(side).attach()
+            }
+            PepPart::Address(side, _) => {
+                // One of another scope would stay as it is.
+                link::delete_address(devices::name(side), ADDRESS)?;
+                link::add_local_address(devices::name(side), ADDRESS)?;
                 route(side).attach()
             }
             PepPart::Setting(side) => {

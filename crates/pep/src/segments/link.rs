@@ -1,6 +1,9 @@
 //! The tunnel to the other PEP: one of the two connects and does so again, the other takes what comes.
 
+mod attending;
+
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
 use super::redial::{DialStep, PATIENCE, Redial};
+use super::silence::Silence;
 use crate::config::{MeetingPlace, PepConfig, Role, ServerAddress};
 use crate::events;
 use crate::keys::PrivateKey;
@@ -36,6 +40,9 @@ const FIRST_WORDS: FirstWords = FirstWords {
     copies: true,
 };
 
+/// Reasons for the lack of a tunnel of which the log is told each once, until there is one.
+const MAX_REASONS: usize = 16;
+
 /// News of the tunnel for the relays.
 pub(super) enum PeerNews {
     None,
@@ -56,6 +63,9 @@ struct LinkState {
     /// Instant at which the tunnel ended, or the process began.
     since: Instant,
     last_error: Option<String>,
+    /// Reasons for the lack of a tunnel that the log was told since there was one.
+    told: BTreeSet<String>,
+    silence: Silence,
     stopping: bool,
 }
 
@@ -107,6 +117,8 @@ impl PeerLink {
                 sampler: Sampler::new(now),
                 since: now,
                 last_error: None,
+                told: BTreeSet::new(),
+                silence: Silence::default(),
                 stopping: false,
             }),
             strangers: Throttle::new(),
@@ -255,12 +267,9 @@ impl PeerLink {
                 self.tell(&format!("no answer from the other PEP: {said}"));
                 PeerNews::None
             }
-            ConnectionNotice::Outage(true) => {
-                tracing::debug!("nothing is heard from the other PEP");
-                PeerNews::None
-            }
+            // Outages that last are told by `attend`.
             ConnectionNotice::Connected
-            | ConnectionNotice::Outage(false)
+            | ConnectionNotice::Outage(_)
             | ConnectionNotice::Tunnel(_) => PeerNews::None,
         }
     }
@@ -276,8 +285,11 @@ impl PeerLink {
             state.redial.on_ready();
             state.sampler = Sampler::new(now);
             state.last_error = None;
+            state.told.clear();
+            state.silence.end();
             state.tunnel.replace(id)
         };
+        let lacked = now.saturating_duration_since(state.since).as_secs();
         drop(state);
         if unwanted {
             self.close_one(id, CloseCode::NoError);
@@ -292,7 +304,11 @@ impl PeerLink {
         });
         if let Some((address, carries)) = told {
             let address = process::canonical(address);
-            tracing::info!(target: events::STATE, %address, "the tunnel to the other PEP is up");
+            let lacked = before
+                .is_none()
+                .then(|| format!(" after {lacked} s without one"));
+            let lacked = lacked.unwrap_or_default();
+            tracing::info!(target: events::STATE, %address, "the tunnel to the other PEP is up{lacked}");
             if !carries {
                 tracing::warn!("the other end relays no segments: is it a PEP, too?");
             }
@@ -315,6 +331,7 @@ impl PeerLink {
         if was_tunnel {
             state.tunnel = None;
             state.since = process::now();
+            state.silence.end();
         }
         if was_attempt {
             state.attempt = None;
@@ -337,14 +354,13 @@ impl PeerLink {
         self.tell(reason);
     }
 
-    /// Tells the log, unless it has been told so.
+    /// Tells the log, unless it has been told so since there was a tunnel: attempts may fail for two reasons in turn.
     fn tell(&self, reason: &str) {
-        let before = self
-            .state
-            .borrow_mut()
-            .last_error
-            .replace(reason.to_owned());
-        if before.as_deref() != Some(reason) {
+        let mut state = self.state.borrow_mut();
+        state.last_error = Some(reason.to_owned());
+        let new = state.told.len() < MAX_REASONS && state.told.insert(reason.to_owned());
+        drop(state);
+        if new {
             tracing::warn!(target: events::STATE, "no tunnel to the other PEP, flows pass untouched: {reason}");
         }
     }
@@ -388,6 +404,7 @@ impl PeerLink {
             if let Some(mut session) = sampled {
                 // A PEP reaches nobody by itself.
                 session.tunnel.families = None;
+                self.report_silence(&mut session.tunnel, id, state.silence.since());
                 return session;
             }
         }

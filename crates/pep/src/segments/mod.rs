@@ -22,6 +22,8 @@ mod redial;
 mod relays;
 mod rules;
 mod setup;
+mod silence;
+mod surroundings;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -50,6 +52,9 @@ use crate::status::{Memory, PepSide, Side, StatusReport};
 use crate::stop::{self, StopSignal};
 use bentpipe_tunnel::engine::{ConnectionNotice, Event};
 use bentpipe_tunnel::transport::{MemoryPool, TunnelEvent};
+
+pub(crate) use rules::trial;
+pub(crate) use surroundings::{closed_chains, forwarding, mend};
 
 use devices::Devices;
 use intake::SegmentIntake;
@@ -216,9 +221,10 @@ impl Pep {
         };
         stop.drain(self.config.drain_timeout, idle).await;
         self.act(|relays, now| relays.give_up(now));
-        // Who is reset is asked first, and answers.
+        // Who is reset is asked first, and answers: packets are taken in meanwhile.
         tokio::time::sleep(rules::LAST_WORDS).await;
         self.rules.remove();
+        self.relays.borrow_mut().close();
         if let Some(keys) = &self.keys {
             keys.close();
         }
@@ -332,11 +338,21 @@ impl Pep {
             tick.tick().await;
             self.link.shard().share_memory();
             self.link.learn();
+            if let Some(since) = self.link.attend() {
+                self.act(|relays, now| relays.drop_unheard(now, since));
+            }
             self.relays.borrow_mut().tick(process::since_1970());
             if let Some(keys) = &self.keys {
                 keys.tick(|pair| self.withdraw(&pair));
             }
         }
+    }
+
+    /// Reasons why hosts reach each other less, or flows are relayed less, than they could be.
+    fn reasons(&self) -> Vec<String> {
+        let mut reasons = self.rules.lacks();
+        reasons.extend(self.relays.borrow().lack());
+        reasons
     }
 
     fn report(&self, started: Instant, pool: &MemoryPool) -> StatusReport {
@@ -349,6 +365,7 @@ impl Pep {
         let side = PepSide {
             listen,
             session: self.link.report(),
+            reasons: self.reasons(),
             segments: self.relays.borrow().report(passed),
             keys: self.keys.as_ref().map(ClientKeys::report),
         };

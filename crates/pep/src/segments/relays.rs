@@ -8,6 +8,7 @@
 //!
 //! There is a table for flows in clear and one for those of LES; a stream says with its first message which it belongs to.
 
+mod obstacles;
 mod streams;
 
 use std::collections::HashMap;
@@ -26,8 +27,10 @@ use super::journal::Journal;
 use super::les::{HeaderKeys, LayeredSegment, Layers, StaysClosed};
 use crate::shard::Shard;
 use crate::status;
+use crate::status::SegmentsRefused;
 use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::transport::{FlowKey, Streams, Tunnel};
+use obstacles::Obstacle;
 
 /// Stream of a connection.
 pub(super) type Place = (ConnectionId, FlowKey);
@@ -55,6 +58,8 @@ struct Carried {
     used: Use,
     /// This side has said its last.
     finished: bool,
+    /// Instant at which an offer of the other PEP was taken here, if it is one.
+    invited: Option<Instant>,
 }
 
 impl Carried {
@@ -62,6 +67,7 @@ impl Carried {
         Self {
             used,
             finished: false,
+            invited: None,
         }
     }
 }
@@ -101,6 +107,8 @@ pub(super) struct SegmentRelays {
     tunnel: Option<ConnectionId>,
     /// No more flows are taken.
     draining: bool,
+    /// Flows that were not relayed for an [`Obstacle`].
+    hindered: SegmentsRefused,
     /// Packets for the devices, and the side that each goes to.
     out: Vec<(Side, Bytes)>,
 }
@@ -124,6 +132,7 @@ impl SegmentRelays {
             layers: Layers::new(keys),
             tunnel: None,
             draining: false,
+            hindered: SegmentsRefused::default(),
             out: Vec::new(),
         }
     }
@@ -252,6 +261,11 @@ impl SegmentRelays {
         self.journal.expire(now);
     }
 
+    /// Writes down what is still relayed at the end of the process.
+    pub(super) fn close(&mut self) {
+        self.journal.close();
+    }
+
     /// Takes no more flows.
     pub(super) fn drain(&mut self) {
         self.draining = true;
@@ -293,7 +307,7 @@ impl SegmentRelays {
     /// Figures of `status`.
     pub(super) fn report(&self, passed: Passed) -> status::Segments {
         let tables = [Form::Clear, Form::Zones].map(|form| self.tables.of(form));
-        report(tables, passed)
+        report(tables, self.hindered, passed)
     }
 
     /// Acts on the stream at `place`; nothing happens if its connection is no more.
@@ -318,30 +332,37 @@ impl SegmentRelays {
             };
             Some((id, self.shard.change(id, open)??))
         });
-        match place {
-            Some(place) if self.enter(member, place) => {
+        let entered = place.ok_or(Obstacle::Tunnel).and_then(|place| {
+            self.enter(member, place).map_or(Ok(place), |obstacle| {
+                self.release(place);
+                Err(obstacle)
+            })
+        });
+        match entered {
+            Ok(place) => {
                 self.streams.insert(place, Carried::new(Use::Flow(member)));
             }
-            Some(place) => {
-                self.release(place);
+            Err(obstacle) => {
+                self.hinder(obstacle);
                 self.tables.get(member.form).on_no_stream(member.id);
             }
-            None => self.tables.get(member.form).on_no_stream(member.id),
         }
     }
 
-    /// Notes that a flow has a stream. False: it must not, for that cannot be noted, or the keys of its headers are about to go.
-    fn enter(&mut self, member: Member, place: Place) -> bool {
+    /// Notes that a flow has a stream; or names the obstacle, for which it must not have one.
+    fn enter(&mut self, member: Member, place: Place) -> Option<Obstacle> {
         let Some(name) = self.tables.of(member.form).name(member.id).copied() else {
-            return false;
+            return Some(Obstacle::Tunnel);
         };
-        let keyless = member.form == Form::Zones && !self.layers.stays(&name.scope);
-        if keyless || !self.journal.begin(&name) {
-            return false;
+        if member.form == Form::Zones && !self.layers.stays(&name.scope) {
+            return Some(Obstacle::Key);
+        }
+        if !self.journal.begin(&name) {
+            return Some(Obstacle::Journal);
         }
         self.names.insert(member, name);
         self.places.insert(member, place);
-        true
+        None
     }
 
     /// Serves a flow that may have messages or segments.
@@ -361,6 +382,12 @@ impl SegmentRelays {
             };
             // Without a key the end hears nothing, and sends again.
             self.out.extend(packet.map(|packet| (side, packet)));
+        }
+        // What lingers to answer late segments is nothing that a successor would have to reset.
+        if !self.tables.of(member.form).owes(member.id)
+            && let Some(name) = self.names.get(&member)
+        {
+            self.journal.end(name);
         }
     }
 

@@ -14,13 +14,13 @@ use std::io;
 use std::time::Duration;
 
 use bentpipe_segments::Side;
-use bentpipe_sys::nft::Table;
+use bentpipe_sys::nft::{self, Table};
 use bentpipe_sys::route::{MarkedRoute, Target};
 
 use super::devices::name;
-use super::kept::KeptRules;
+use super::kept::{KeptRules, LackLines};
 use crate::config::PepConfig;
-use crate::firewall::{Chain, Family, Mark, PEP_TABLE, anonymous};
+use crate::firewall::{Chain, Family, Mark, PEP_TABLE, TRIAL_TABLE, anonymous};
 use crate::kernel::{Guardian, Repairs};
 use crate::status::KernelRepair;
 
@@ -41,6 +41,7 @@ pub(super) struct PepRules {
     /// `None` once they have been removed.
     guardian: RefCell<Option<Guardian>>,
     repairs: Repairs,
+    lacks: LackLines,
 }
 
 impl PepRules {
@@ -49,15 +50,14 @@ impl PepRules {
     /// # Errors
     /// `nft` or the privilege is missing; then nothing stays behind.
     pub(super) fn install(config: &PepConfig) -> io::Result<Self> {
-        let interfaces = [&config.sides.lan[..], &config.sides.wan].concat();
-        let installed = KeptRules::install(body(config), interfaces).and_then(Guardian::start);
-        let guardian = installed.inspect_err(|_| remove())?;
-        if !forwards() {
-            tracing::warn!(
-                "this machine does not forward: set net.ipv4.ip_forward and net.ipv6.conf.all.forwarding to 1, or hosts reach each other neither with nor without the PEP"
-            );
-        }
+        let installed = KeptRules::install(body(config), &config.sides);
+        let installed = installed.and_then(|kept| {
+            let lacks = kept.lacks();
+            Ok((Guardian::start(kept)?, lacks))
+        });
+        let (guardian, lacks) = installed.inspect_err(|_| remove())?;
         Ok(Self {
+            lacks,
             repairs: guardian.repairs(),
             guardian: RefCell::new(Some(guardian)),
         })
@@ -68,6 +68,11 @@ impl PepRules {
         self.repairs.report()
     }
 
+    /// Lines about what of others is in the way of packets, with the mends.
+    pub(super) fn lacks(&self) -> Vec<String> {
+        self.lacks.report()
+    }
+
     /// Removes all; packets pass as without a PEP.
     pub(super) fn remove(&self) {
         // Nothing is put back from here on.
@@ -76,16 +81,20 @@ impl PepRules {
     }
 }
 
+/// Has the kernel look at the table of this configuration, and forget it.
+///
+/// # Errors
+/// `nft` or the privilege is missing, or the table is refused; the text says why.
+pub(crate) fn trial(config: &PepConfig) -> io::Result<()> {
+    nft::check(&Table::new(TRIAL_TABLE).replacement(&body(config)))
+}
+
 /// Removes all that may be there; what stays is replaced by the next start.
 fn remove() {
     let _ = Table::new(PEP_TABLE).remove();
     for side in SIDES {
         let _ = route(side).remove();
     }
-}
-
-fn forwards() -> bool {
-    std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1")
 }
 
 /// Mark of packets from `side`.

@@ -17,6 +17,9 @@ pub struct PepSide {
     /// Tunnel to the other PEP, and what crosses it since it began.
     #[serde(flatten)]
     pub session: Session,
+    /// Reasons why hosts reach each other less, or flows are relayed less, than they could be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
     /// Flows that are relayed, and packets that are not.
     pub segments: Segments,
     /// Keys of headers that clients of LES have handed over, where the file has `[les]`.
@@ -66,6 +69,10 @@ pub struct SegmentsRefused {
     pub room: u64,
     /// One of the two PEPs has not seen the flow from its beginning.
     pub unknown: u64,
+    /// The keys of its headers were about to go.
+    pub no_key: u64,
+    /// The state directory's disk is full or cannot be written, so a successor would not know of the flow.
+    pub no_disk: u64,
 }
 
 /// Flows that were reset, by cause.
@@ -132,6 +139,8 @@ impl Segments {
             (self.refused_total.no_tunnel, "without a tunnel"),
             (self.refused_total.room, "for want of room"),
             (self.refused_total.unknown, "not seen from their beginning"),
+            (self.refused_total.no_key, "without a key"),
+            (self.refused_total.no_disk, "for want of a disk"),
         ];
         let reset = [
             (self.reset_total.end, "by an end"),

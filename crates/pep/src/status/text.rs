@@ -102,6 +102,9 @@ fn write_pep(f: &mut Formatter<'_>, pep: &PepSide) -> fmt::Result {
     if let Some(listen) = pep.listen {
         line(f, "listen", &listen.to_string())?;
     }
+    for reason in &pep.reasons {
+        line(f, "reason", reason)?;
+    }
     line(f, "relays", &pep.segments.to_string())?;
     if let Some(keys) = &pep.keys {
         line(f, "LES keys", &keys.to_string())?;

@@ -82,6 +82,33 @@ fn a_peer_that_is_heard_and_answers_nothing_is_silent() {
     world.run_until(SOON, "new bytes", |world| world.reader(index).got > before);
 }
 
+/// Time in which a path that is blocked in one direction is no place for something new: a few probe timeouts.
+const DOUBTED: Duration = Duration::from_secs(6);
+
+/// A deaf peer probes all the time, and each probe keeps a timer of QUIC's near: that of the ACK. Probes of this end may give way to it
+/// for a while, and not for ever.
+#[test]
+fn a_peer_that_probes_and_answers_nothing_is_doubted_within_seconds() {
+    let mut world = world(5);
+    world.download(100_000_000, None);
+    world.run_for(Duration::from_secs(4));
+    // The server hears nothing, so it probes; the client hears it, and has nothing to say of its own.
+    world.link.return_link.set_outage(world.now, true);
+    let client = |world: &mut World| {
+        let now = world.now;
+        let terminal = &mut world.terminals[0];
+        let (id, _) = terminal.ready.expect("a tunnel");
+        let connection = terminal.engine.connection(id).expect("a connection");
+        connection.ask_for_answer(now, Duration::from_secs(3));
+        connection.unanswered_since()
+    };
+    let until = world.now + DOUBTED;
+    while client(&mut world).is_none() {
+        assert!(world.now < until, "it counts as healthy");
+        world.run_for(Duration::from_millis(250));
+    }
+}
+
 /// What the smaller path takes, bytes of UDP payload: packets of 1280 bytes over IPv4.
 const PASSES: u16 = 1252;
 

@@ -4,11 +4,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use bentpipe_tunnel::engine::identity::{self, PrivateKey};
-use bentpipe_tunnel::engine::{HandshakeTrial, Link};
+use bentpipe_tunnel::engine::identity::{self, PrivateKey, PublicKey};
+use bentpipe_tunnel::engine::{HandshakeTrial, Link, Profile};
 
-use crate::client::frontend::own_mark;
-use crate::config::{ClientConfig, Server};
 use crate::doctor::facts::HandshakeResult;
 use crate::process;
 
@@ -18,14 +16,21 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// Largest datagram that a server sends before a path has been measured, bytes, and some more.
 const DATAGRAM: usize = 4096;
 
-/// Asks whether, and as whom, `server` answers at `to`.
-pub(super) fn shake(
-    config: &ClientConfig,
-    key: &PrivateKey,
-    server: &Server,
-    to: SocketAddr,
-) -> HandshakeResult {
-    match attempt(config, key, server, to) {
+/// End that asks a far one for a handshake.
+pub(super) struct HandshakeAsker<'a> {
+    pub(super) key: &'a PrivateKey,
+    /// Key that the far end has to prove.
+    pub(super) peer: PublicKey,
+    /// Key exchange without a post-quantum part is taken.
+    pub(super) allow_classical: bool,
+    pub(super) profile: Profile,
+    /// Mark of datagrams that interception leaves alone.
+    pub(super) mark: Option<u32>,
+}
+
+/// Asks whether, and as whom, the far end answers at `to`.
+pub(super) fn shake(asker: &HandshakeAsker<'_>, to: SocketAddr) -> HandshakeResult {
+    match attempt(asker, to) {
         Ok(reached) => reached,
         Err(error) => match unreachable(&error) {
             Some(text) => HandshakeResult::Unreachable(text.into()),
@@ -44,22 +49,13 @@ pub(super) fn connect(to: SocketAddr) -> HandshakeResult {
     }
 }
 
-fn attempt(
-    config: &ClientConfig,
-    key: &PrivateKey,
-    server: &Server,
-    to: SocketAddr,
-) -> io::Result<HandshakeResult> {
-    let socket = open(config, to.ip())?;
+fn attempt(asker: &HandshakeAsker<'_>, to: SocketAddr) -> io::Result<HandshakeResult> {
+    let key = asker.key;
+    let socket = open(asker.mark, to.ip())?;
     socket.connect(to)?;
-    let crypto = identity::client_crypto(
-        key,
-        server.public_key,
-        config.identity.allow_classical,
-        None,
-    );
+    let crypto = identity::client_crypto(key, asker.peer, asker.allow_classical, None);
     let crypto = crypto.map_err(io::Error::other)?;
-    let link = Link::from(config.links[0].profile);
+    let link = Link::from(asker.profile);
     let began = process::now();
     let trial = HandshakeTrial::new(began, crypto, identity::reset_key(key), to, link);
     let mut trial = trial.map_err(io::Error::other)?;
@@ -78,14 +74,14 @@ fn attempt(
     })
 }
 
-/// A socket of the family of `to`, with the client's mark where interception would take it in.
-fn open(config: &ClientConfig, to: IpAddr) -> io::Result<UdpSocket> {
+/// A socket of the family of `to`, with a client's mark where interception would take it in.
+fn open(mark: Option<u32>, to: IpAddr) -> io::Result<UdpSocket> {
     let any: SocketAddr = match to {
         IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
         IpAddr::V6(_) => ([0_u16; 8], 0).into(),
     };
     let socket = UdpSocket::bind(any)?;
-    if let Some(mark) = own_mark(&config.front) {
+    if let Some(mark) = mark {
         // Without the privilege the attempt is made all the same: a server is left alone by the rules.
         let _ = bentpipe_sys::socket::set_mark(&socket, mark);
     }

@@ -1,5 +1,7 @@
 //! A configuration, the files that it names, the daemon that runs on it, and the way to its servers.
 
+mod origin;
+mod pep;
 mod server;
 
 use std::cell::Cell;
@@ -16,8 +18,9 @@ use bentpipe_sys::link;
 use bentpipe_tunnel::engine::TrialOutcome;
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 
-use super::handshake;
+use super::handshake::{self, HandshakeAsker};
 use crate::authority::{Files, Signer};
+use crate::client::frontend::own_mark;
 use crate::config::{
     self, Action, AnyFile, ClientConfig, ClientFile, FrontEnds, OtherTraffic, PlainClient, Role,
     Server, ServerAddress, ServerFile,
@@ -26,7 +29,7 @@ use crate::doctor::facts::{
     AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, FarFacts, HandshakeResult,
     Owned, Ownership, ServerFacts, SideFacts, WayThere,
 };
-use crate::keys;
+use crate::keys::{self, PrivateKey};
 use crate::process;
 use crate::status::{self, Side, StatusReport};
 use server::{listens, server, tcp};
@@ -70,9 +73,14 @@ fn examine(file: &Path, content: AnyFile) -> Content {
             false,
             vec![config.identity.private_key_file.as_path()],
             Some(config.state_dir.as_path()),
-            SideFacts::Pep,
+            SideFacts::Pep(pep::pep(config, running)),
         ),
-        AnyFile::Origin(config) => (false, vec![config.key.as_path()], None, SideFacts::Origin),
+        AnyFile::Origin(config) => (
+            false,
+            vec![config.key.as_path()],
+            None,
+            SideFacts::Origin(origin::origin(config, running)),
+        ),
         AnyFile::Server(file) => match &**file {
             ServerFile::Tunnel(config) => (
                 false,
@@ -180,7 +188,7 @@ fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts 
             |to| match (up, &key) {
                 (Some((_, health)), _) => HandshakeResult::TunnelUp(health.clone()),
                 (None, Ok(key)) => {
-                    let reached = handshake::shake(config, key, server, to);
+                    let reached = handshake::shake(&asker(config, key, server), to);
                     let reached = over_tls(server, reached);
                     enrols
                         .set(enrols.get() || is_unknown(&reached) && has_code(config, server, to));
@@ -240,6 +248,17 @@ fn over_tls(server: &Server, by_udp: HandshakeResult) -> HandshakeResult {
     }
 }
 
+/// A client of this key at the door of `server`.
+fn asker<'a>(config: &ClientConfig, key: &'a PrivateKey, server: &Server) -> HandshakeAsker<'a> {
+    HandshakeAsker {
+        key,
+        peer: server.public_key,
+        allow_classical: config.identity.allow_classical,
+        profile: config.links[0].profile,
+        mark: own_mark(&config.front),
+    }
+}
+
 fn is_unknown(reached: &HandshakeResult) -> bool {
     matches!(
         reached,
@@ -252,7 +271,7 @@ fn has_code(config: &ClientConfig, server: &Server, to: SocketAddr) -> bool {
     let code = server.enrolment_key_file.as_deref().map(keys::read);
     let reached = code
         .and_then(Result::ok)
-        .map(|code| handshake::shake(config, &code, server, to));
+        .map(|code| handshake::shake(&asker(config, &code, server), to));
     matches!(
         reached,
         Some(HandshakeResult::Shaken(TrialOutcome::Known { .. }))

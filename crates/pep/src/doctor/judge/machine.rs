@@ -42,7 +42,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
 }
 
 fn programs(machine: &Machine, needs: &MachineNeeds) -> impl Iterator<Item = Finding> {
-    let needed = needs.client_table || needs.server_table;
+    let needed = needs.client_table || needs.server_table || needs.pep;
     machine
         .programs
         .iter()
@@ -113,7 +113,7 @@ fn device(machine: &Machine, needs: &MachineNeeds) -> Finding {
     match &machine.tun {
         Ok(()) => ok("tun", "/dev/net/tun can be opened"),
         Err(error) => finding(
-            MachineNeeds::lack(needs.device),
+            MachineNeeds::lack(needs.device || needs.pep),
             "tun",
             format!("/dev/net/tun: {error}"),
             Some(

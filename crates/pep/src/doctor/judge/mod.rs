@@ -1,9 +1,12 @@
 //! From facts to findings: pure, one function for each thing that is looked at.
 
 mod client;
+mod far;
 mod files;
 mod machine;
 mod network;
+mod origin;
+mod pep;
 mod server;
 
 #[cfg(test)]
@@ -34,6 +37,8 @@ struct MachineNeeds {
     server_table: bool,
     /// A device carries packets.
     device: bool,
+    /// An operator's PEP leads packets into its devices.
+    pep: bool,
     /// A client takes in what its own machine sends.
     local: bool,
     /// A server takes in outer connections on their way.
@@ -58,8 +63,8 @@ impl MachineNeeds {
                     needs.intake |= server.intake.is_some();
                     needs.internet = true;
                 }
-                SideFacts::Pep => needs.device = true,
-                SideFacts::Origin => {}
+                SideFacts::Pep(_) => needs.pep = true,
+                SideFacts::Origin(_) => {}
             }
         }
         needs
@@ -96,7 +101,8 @@ fn judge_subject(facts: &Facts, subject: &Examined) -> Vec<Finding> {
     match &content.side {
         SideFacts::Client(client) => findings.extend(client::judge(facts, client)),
         SideFacts::Server(server) => findings.extend(server::judge(facts, server)),
-        SideFacts::Pep | SideFacts::Origin => {}
+        SideFacts::Pep(pep) => findings.extend(pep::judge(facts, pep)),
+        SideFacts::Origin(origin) => findings.extend(origin::judge(origin)),
     }
     findings
 }

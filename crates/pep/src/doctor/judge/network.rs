@@ -179,6 +179,10 @@ fn one(chain: &BaseChain, passes: bool, needs: &MachineNeeds) -> Finding {
             "firewall",
             format!("{text}; the client lets itself pass while it runs"),
         ),
+        (_, MachineNeeds { pep: true, .. }) => ok(
+            "firewall",
+            format!("{text}; what the PEP needs of it is looked at below"),
+        ),
         _ => ok("firewall", format!("{text}; nothing of bentpipe's is")),
     }
 }

@@ -47,7 +47,8 @@ fn judge_intake(facts: &Facts, intake: &IntakeFacts) -> Vec<Finding> {
     findings
 }
 
-fn listen(listen: &ListenFacts) -> Finding {
+/// Finding on an address to listen on.
+pub(super) fn listen(listen: &ListenFacts) -> Finding {
     let address = listen.address;
     match &listen.state {
         ListenState::Served => ok("listen", format!("{address}: the running server has it")),

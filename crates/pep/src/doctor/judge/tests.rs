@@ -68,8 +68,8 @@ fn subject(side: SideFacts) -> Examined {
     let role = match side {
         SideFacts::Client(_) => Role::Client,
         SideFacts::Server(_) => Role::Server,
-        SideFacts::Pep => Role::Pep,
-        SideFacts::Origin => Role::Origin,
+        SideFacts::Pep(_) => Role::Pep,
+        SideFacts::Origin(_) => Role::Origin,
     };
     Examined {
         file: PathBuf::from("/etc/bentpipe/x.toml"),

@@ -6,7 +6,7 @@ use bentpipe_proto::relay::End;
 use bentpipe_segments::{Cause, Message, Opening, Parser};
 use bytes::{Bytes, BytesMut};
 
-use super::{Carried, Member, Place, SegmentRelays, Use};
+use super::{Carried, Member, Obstacle, Place, SegmentRelays, Use};
 use bentpipe_tunnel::transport::{Incoming, Tunnel};
 
 /// Bytes of messages that are written at once.
@@ -103,15 +103,25 @@ impl SegmentRelays {
         if self.draining {
             return self.refuse(place, Cause::Room);
         }
+        // An answer that does not arrive leaves the flow to this PEP alone.
+        if self.usable().is_none() {
+            self.hinder(Obstacle::Tunnel);
+            return self.refuse(place, Cause::Unknown);
+        }
         let form = opening.form;
         match self.tables.get(form).invite(now, opening, parser) {
             Ok(id) => {
                 let member = Member { form, id };
-                if self.enter(member, place) {
-                    self.streams.insert(place, Carried::new(Use::Flow(member)));
-                } else {
+                if let Some(obstacle) = self.enter(member, place) {
+                    self.hinder(obstacle);
                     self.tables.get(form).on_no_stream(id);
                     self.refuse(place, Cause::Room);
+                } else {
+                    let carried = Carried {
+                        invited: Some(now),
+                        ..Carried::new(Use::Flow(member))
+                    };
+                    self.streams.insert(place, carried);
                 }
             }
             Err(cause) => self.refuse(place, cause),
@@ -126,8 +136,8 @@ impl SegmentRelays {
             tunnel.finish(key);
         });
         let refused = Carried {
-            used: Use::Refused,
             finished: true,
+            ..Carried::new(Use::Refused)
         };
         self.streams.insert(place, refused);
     }
@@ -162,6 +172,7 @@ impl SegmentRelays {
         let Some(Carried {
             used: Use::Flow(member),
             finished: false,
+            ..
         }) = self.streams.get(&place)
         else {
             return;

@@ -31,7 +31,7 @@ pub struct Found {
 #[derive(Debug, Error)]
 pub enum QueryError {
     /// No daemon is running, or none that this user may ask.
-    #[error("no bentpipe {}{} is running (no live socket in {})", .role.map_or_else(|| "daemon".to_owned(), |role| role.to_string()), of_this_user(), .directories.join(", "))]
+    #[error("no bentpipe {}{} is running (no live socket in {}); {}", .role.map_or_else(|| "daemon".to_owned(), |role| role.to_string()), of_this_user(), .directories.join(", "), start(*.role))]
     NoDaemon {
         /// Role that was asked for.
         role: Option<Role>,
@@ -39,7 +39,7 @@ pub enum QueryError {
         directories: Vec<String>,
     },
     /// No daemon answers at the socket given.
-    #[error("no daemon answers at {}: {source}", .socket.display())]
+    #[error("{}", unreachable(.socket, .source))]
     Unreachable {
         /// The socket asked.
         socket: PathBuf,
@@ -64,6 +64,36 @@ impl QueryError {
     #[must_use]
     pub fn is_no_daemon(&self) -> bool {
         matches!(self, Self::NoDaemon { .. } | Self::Unreachable { .. })
+    }
+}
+
+/// Line about a socket at which nobody answers: with the unit to start, if that is since nothing runs there.
+fn unreachable(socket: &Path, source: &io::Error) -> String {
+    let shown = socket.display();
+    let role = Role::ALL
+        .into_iter()
+        .find(|role| is_named_after(socket, *role));
+    let nothing = |why| format!("nothing runs at {shown}: {why}; {}", start(role));
+    match source.kind() {
+        io::ErrorKind::NotFound => nothing("there is no such socket"),
+        io::ErrorKind::ConnectionRefused => nothing("the daemon that made this socket has ended"),
+        _ => format!("no daemon answers at {shown}: {source}"),
+    }
+}
+
+/// Commands that start a daemon, and say why it does not run.
+fn start(role: Option<Role>) -> String {
+    match role {
+        Some(role) => format!(
+            "`systemctl start bentpipe-{role}` starts it, `systemctl status bentpipe-{role}` says why it ended"
+        ),
+        None => {
+            let units = Role::ALL.map(|role| format!("bentpipe-{role}"));
+            format!(
+                "`systemctl start UNIT` starts one ({}), `systemctl status UNIT` says why it ended",
+                units.join(", ")
+            )
+        }
     }
 }
 
@@ -175,6 +205,12 @@ fn peer(socket: &Path, _: &UnixStream) -> Option<(Uid, Option<u32>)> {
 fn is_of(socket: &Path, role: Role) -> bool {
     let name = socket.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| name.starts_with(&format!("{role}-")))
+}
+
+/// True if a socket has the name of a daemon in `role`, or one that an operator is likely to give it.
+fn is_named_after(socket: &Path, role: Role) -> bool {
+    let stem = socket.file_stem().and_then(|stem| stem.to_str());
+    is_of(socket, role) || stem == Some(role.to_string().as_str())
 }
 
 /// Makes every string of `document` printable.

@@ -48,6 +48,10 @@ const LISTEN: Duration = Duration::from_secs(20);
 /// A probe of ours gives way to one of QUIC's that comes this soon.
 const GIVEN_WAY: Duration = Duration::from_millis(250);
 
+/// Probe timeouts without an acknowledgement after which a probe of ours gives way to nothing: by then QUIC has sent two of its own
+/// and given a size up that the path does not take. A peer that asks all the time keeps a timer of QUIC's near, that of its ACK.
+const GIVEN_WAY_AT_MOST: u32 = SIZE_DOUBTED + 1;
+
 /// Probe timeouts without an acknowledgement of a large datagram after which the path is believed to take smaller ones only.
 /// A single one that was lost is sent again, and acknowledged, within three round trips, which are two probe timeouts.
 const SIZE_DOUBTED: u32 = 3;
@@ -75,6 +79,8 @@ pub(super) struct Liveness {
     returned: Option<Instant>,
     /// Instant at which the present size of datagrams is given up.
     size_deadline: Option<Instant>,
+    /// Instant from which on probes give way to nothing.
+    firm_from: Instant,
 }
 
 impl Liveness {
@@ -91,6 +97,7 @@ impl Liveness {
             told_outage: false,
             returned: None,
             size_deadline: None,
+            firm_from: now,
         }
     }
 
@@ -192,6 +199,7 @@ impl Liveness {
         unanswered: bool,
         waiting: bool,
     ) {
+        self.firm_from = progress.since + GIVEN_WAY_AT_MOST * progress.pto;
         self.prober.update(now, progress, unanswered, waiting);
         self.wanted &= self.prober.is_outage();
     }
@@ -214,7 +222,8 @@ impl Liveness {
     /// which is filled up with payload, would put them off.
     fn gives_way_until(&self, now: Instant, quic: &mut Streams) -> Option<Instant> {
         let heard = now.saturating_duration_since(self.heard) <= 2 * quic.rtt().max(MAX_HELD);
-        if !heard || quic.current_mtu() <= LEAST_MTU || !self.prober.is_due(now) {
+        let firm = now >= self.firm_from || quic.current_mtu() <= LEAST_MTU;
+        if !heard || firm || !self.prober.is_due(now) {
             return None;
         }
         let next = quic.poll_timeout()? + GRANULARITY;

@@ -79,6 +79,18 @@ impl Connection {
         self.liveness.unanswered_since()
     }
 
+    /// Asks the peer for an answer, unless one has come within `patience` or is awaited. A peer that is heard all the time would
+    /// else never be asked, and a path that is blocked in this direction alone not be found out before something is sent on it.
+    pub fn ask_for_answer(&mut self, now: Instant, patience: Duration) {
+        let flight = self.control.gate.flight();
+        let (since, awaited) = (flight.progress.since, flight.in_flight() > 0);
+        drop(flight);
+        let lately = now.saturating_duration_since(since) < patience;
+        if self.stage.is_established() && !awaited && !lately {
+            self.quic.ping();
+        }
+    }
+
     /// Knowledge of the path in this direction, for the next connection.
     pub fn saved(&self, now: Instant) -> Option<Saved> {
         self.control.gate.flight().saved(now)

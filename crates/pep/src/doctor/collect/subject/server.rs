@@ -66,6 +66,8 @@ pub(super) fn listens(
             listen_les,
             ..
         }) => [&listen[..], listen_tls, listen_sle, listen_les].concat(),
+        Some(Side::Pep(pep)) => pep.listen.into_iter().collect(),
+        Some(Side::Origin { listen, .. }) => listen.clone(),
         _ => Vec::new(),
     };
     let state = |address: SocketAddr| {
@@ -87,7 +89,7 @@ pub(super) fn listens(
     addresses.iter().map(listen).collect()
 }
 
-fn udp(address: SocketAddr) -> (&'static str, io::Result<()>) {
+pub(super) fn udp(address: SocketAddr) -> (&'static str, io::Result<()>) {
     let open = || {
         let socket = Socket::new(
             Domain::for_address(address),
