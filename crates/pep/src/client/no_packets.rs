@@ -6,7 +6,7 @@ use std::io;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::carrier::Reach;
+use super::reach::Reach;
 use super::tunnels::Tunnels;
 
 /// There is none.
