@@ -20,8 +20,7 @@
 //! ```
 //!
 //! Rates are IP-layer bit/s. Loss comes after the serialiser: a lost packet has used the link. A `Link` is what the emulator
-//! runs; with constant bit rates and one terminal it does what a `Duplex` does, to the nanosecond. `tcp` models the senders
-//! that may compete for it.
+//! runs; with constant bit rates and one terminal it does what a `Duplex` does, to the nanosecond.
 
 mod attenuation;
 mod budget;
@@ -49,7 +48,6 @@ mod schedule;
 mod series;
 pub mod sim;
 mod space;
-pub mod tcp;
 #[cfg(test)]
 mod tests;
 

@@ -14,7 +14,6 @@ use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -177,18 +176,6 @@ impl Drop for NetNsGuard {
         // Drop cannot report; a name that somebody else already deleted is no harm.
         let _ = NetNs::delete(&self.0.name);
     }
-}
-
-/// True if process `pid` is in the network namespace of this process's main thread. False also when
-/// the process is gone or may not be looked at.
-#[must_use]
-pub fn same_netns(pid: u32) -> bool {
-    let identity = |who: &str| {
-        let metadata = std::fs::metadata(format!("/proc/{who}/ns/net")).ok()?;
-        Some((metadata.dev(), metadata.ino()))
-    };
-    let own = identity("self");
-    own.is_some() && own == identity(&pid.to_string())
 }
 
 fn path_of(name_or_path: &str) -> PathBuf {

@@ -1,4 +1,4 @@
-//! Socket options that need Linux or a privilege: transparent listeners, marks, queue lengths, linger.
+//! Socket options that need Linux or a privilege: transparent listeners, marks, queue lengths.
 //!
 //! Set-up of the relay's LAN side and of the tunnel's own sockets, plus one query on the data path
 //! ([`unsent_bytes`]) and one beside it ([`dropped_datagrams`]). It never reads or writes data.
@@ -10,12 +10,10 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _};
-use std::os::unix::net::UnixStream;
 use std::ptr;
-use std::time::Duration;
 
 use rustix::ioctl::{Getter, Opcode, ioctl};
-use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 /// `SIOCOUTQ`, the same number on every architecture we support.
 const SIOCOUTQ: Opcode = 0x5411;
@@ -216,79 +214,11 @@ fn steering_program(Steering { id_length, first }: Steering) -> [libc::sock_filt
     ]
 }
 
-/// From now on closing the socket (also by a crash) sends a reset and discards what is unsent.
-///
-/// # Errors
-/// The descriptor is no socket.
-pub fn set_linger_zero(socket: &impl AsFd) -> io::Result<()> {
-    SockRef::from(socket).set_linger(Some(Duration::ZERO))
-}
-
-/// Undoes [`set_linger_zero`]: closing sends what is unsent, then a FIN.
-///
-/// # Errors
-/// The descriptor is no socket.
-pub fn clear_linger(socket: &impl AsFd) -> io::Result<()> {
-    SockRef::from(socket).set_linger(None)
-}
-
-/// Probes a silent peer after `idle`, then every `interval` (both rounded down to seconds, at least
-/// one); after `retries` unanswered probes the connection fails with ETIMEDOUT.
-///
-/// # Errors
-/// The descriptor is no TCP socket, or a value is out of the kernel's range.
-pub fn set_keepalive(
-    socket: &impl AsFd,
-    idle: Duration,
-    interval: Duration,
-    retries: u32,
-) -> io::Result<()> {
-    let second = Duration::from_secs(1);
-    let keepalive = TcpKeepalive::new()
-        .with_time(idle.max(second))
-        .with_interval(interval.max(second))
-        .with_retries(retries);
-    SockRef::from(socket).set_tcp_keepalive(&keepalive)
-}
-
-/// Fails the connection when written data stays unacknowledged for `timeout` (`None`: the system's
-/// default, about a quarter of an hour). It also overrides the keep-alive's retries.
-///
-/// # Errors
-/// The descriptor is no TCP socket.
-pub fn set_user_timeout(socket: &impl AsFd, timeout: Option<Duration>) -> io::Result<()> {
-    SockRef::from(socket).set_tcp_user_timeout(timeout)
-}
-
-/// Process at the other end of a unix socket, as of its `connect`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PeerCredentials {
-    /// Process id, in our pid namespace.
-    pub pid: u32,
-    /// Effective user id.
-    pub uid: u32,
-    /// Effective group id.
-    pub gid: u32,
-}
-
-/// The credentials of a connected unix socket's peer.
-///
-/// # Errors
-/// The socket is not connected.
-pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
-    let peer = rustix::net::sockopt::socket_peercred(stream)?;
-    let pid = peer.pid.as_raw_pid().cast_unsigned();
-    Ok(PeerCredentials {
-        pid,
-        uid: peer.uid.as_raw(),
-        gid: peer.gid.as_raw(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
+    use std::io::Write as _;
     use std::net::TcpStream;
+    use std::time::Duration;
 
     use super::*;
 
@@ -322,34 +252,6 @@ mod tests {
         assert!(held > 300, "{held}");
         let lost = dropped_datagrams(&receiver).unwrap();
         assert_eq!(held + lost as usize, 20_000);
-    }
-
-    #[test]
-    fn zero_linger_resets_and_cleared_linger_ends_cleanly() {
-        let (client, mut server) = pair();
-        set_linger_zero(&client).unwrap();
-        drop(client);
-        let error = server.read(&mut [0; 8]).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-
-        let (client, mut server) = pair();
-        set_linger_zero(&client).unwrap();
-        clear_linger(&client).unwrap();
-        drop(client);
-        assert_eq!(server.read(&mut [0; 8]).unwrap(), 0);
-    }
-
-    #[test]
-    fn timers_are_accepted_by_the_kernel() {
-        let (client, _server) = pair();
-        set_keepalive(&client, Duration::from_secs(60), Duration::from_secs(5), 3).unwrap();
-        set_user_timeout(&client, Some(Duration::from_secs(30))).unwrap();
-    }
-
-    #[test]
-    fn credentials_are_the_peers() {
-        let (one, _two) = UnixStream::pair().unwrap();
-        assert_eq!(peer_credentials(&one).unwrap().pid, std::process::id());
     }
 
     #[test]

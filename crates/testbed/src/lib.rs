@@ -37,6 +37,7 @@ pub mod second;
 pub mod site;
 pub mod snapshot;
 pub mod start;
+pub mod tcp;
 pub mod transfer;
 pub mod world;
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest as sha};
 use bentpipe_lab::workload::MARKER;
-use bentpipe_sys::socket::{set_linger_zero, unsent_bytes};
+use bentpipe_sys::socket::unsent_bytes;
 use socket2::{Domain, Socket, Type};
 
 use super::route::Place;
@@ -109,6 +109,11 @@ pub fn read_to_the_end(stream: &mut impl Read) -> (Vec<u8>, io::Result<()>) {
             Err(error) => return (bytes, Err(error)),
         }
     }
+}
+
+/// Has the connection end with RST when its socket is closed.
+pub fn set_linger_zero(stream: &TcpStream) -> io::Result<()> {
+    socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO))
 }
 
 /// Ends a connection with RST.

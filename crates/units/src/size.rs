@@ -39,11 +39,6 @@ impl ByteCount {
         Self(n as u64)
     }
 
-    /// The number of bytes as a length in memory; saturates on 32-bit targets.
-    pub fn as_usize(self) -> usize {
-        usize::try_from(self.0).unwrap_or(usize::MAX)
-    }
-
     /// The difference, or zero where `other` is larger.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use bentpipe_sys::socket::set_linger_zero;
+use bentpipe_testbed::peer::set_linger_zero;
 
 /// Time for which a side is listened to before the box looks whether the connection is over.
 const TURN: Duration = Duration::from_millis(20);

@@ -8,8 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use bentpipe_sys::socket::set_linger_zero;
-use bentpipe_testbed::peer::{STACK, listen, reset, until_acknowledged};
+use bentpipe_testbed::peer::{STACK, listen, reset, set_linger_zero, until_acknowledged};
 
 /// What the relay does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

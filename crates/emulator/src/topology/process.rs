@@ -74,12 +74,6 @@ impl Process {
         self.running.child().id()
     }
 
-    /// The file that has its standard error.
-    #[must_use]
-    pub fn stderr_path(&self) -> &Path {
-        &self.running.stderr
-    }
-
     /// Text that the process has written to standard error so far.
     #[must_use]
     pub fn stderr_text(&self) -> String {

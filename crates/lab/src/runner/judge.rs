@@ -39,18 +39,7 @@ pub(super) fn judge(
         record.doubts.extend(reasons.iter().cloned());
     }
     if let Some(best) = best {
-        let direction = prepared.direction();
-        match &prepared.limits(&best.limit(direction, stats), evidence.ahead)[..] {
-            [one] => record.limit_s = Some(*one),
-            several => record.limits_s = several.to_vec(),
-        }
-        let least = prepared.limits(&best.lucky(direction, stats), evidence.ahead);
-        let least = least.iter().cycle().map(|least| least - TOLERANCE_S);
-        let mut figures = record.seconds().iter().zip(least);
-        if let Some((wrong, least)) = figures.find(|(seconds, least)| *seconds < least) {
-            let text = format!("{wrong:.3} s is less than the {least:.3} s that the link needs");
-            record.doubts.push(text);
-        }
+        compare(record, prepared, &best, stats, evidence.ahead);
     }
     let content = match &record.outcome {
         Outcome::Measured { bytes, .. } => *bytes as f64 * prepared.least_carried(),
@@ -64,45 +53,68 @@ pub(super) fn judge(
         let text = format!("the link delivered {delivered}: the content went another way");
         record.doubts.push(text);
     }
-    match &evidence.carried {
-        Some(Ok(Some(Carried {
-            by,
-            bytes,
-            all: false,
-            ..
-        }))) if *bytes > 0 => {
-            let text = format!("{by} took in {bytes} bytes of a VPN that passes it by");
-            record.doubts.push(text);
-        }
-        Some(Ok(Some(Carried {
-            by,
-            bytes,
-            all: true,
-            ..
-        }))) if (*bytes as f64) < content => {
-            let text = format!("{by} carried {bytes} bytes: the content went around it");
-            record.doubts.push(text);
-        }
-        Some(Ok(Some(Carried { by, past, .. }))) if *past > 0 => {
-            record.doubts.push(format!("{past} packets went past {by}"));
-        }
-        Some(Err(error)) => {
-            let text = format!("there is no knowing what was carried: {error:#}");
-            record.doubts.push(text);
-        }
-        _ => {}
-    }
-    let mut seen = CaptureReport::default();
-    evidence.on_lans.iter().for_each(|lan| seen += lan.clone());
+    let carried = evidence.carried.as_ref();
+    let doubt = carried.and_then(|carried| against_carrier(carried, content));
+    record.doubts.extend(doubt);
+    let seen = sum(evidence.on_lans);
     if seen.missed > 0 || seen.clear_packets > 0 || seen.marker_packets > 0 {
         record.doubts.push(format!(
             "on the LANs, outside of the VPN: {seen}; missed {}",
             seen.missed
         ));
     }
-    let crossed = evidence.crossed;
+    look_at_link(record, evidence, content);
+}
+
+/// Notes the bound on the figures, and those that are below it.
+fn compare(
+    record: &mut Record,
+    prepared: &Prepared,
+    best: &Best,
+    stats: &EmulatorStats,
+    ahead: bool,
+) {
+    let direction = prepared.direction();
+    match &prepared.limits(&best.limit(direction, stats), ahead)[..] {
+        [one] => record.limit_s = Some(*one),
+        several => record.limits_s = several.to_vec(),
+    }
+    let least = prepared.limits(&best.lucky(direction, stats), ahead);
+    let least = least.iter().cycle().map(|least| least - TOLERANCE_S);
+    let mut figures = record.seconds().iter().zip(least);
+    if let Some((wrong, least)) = figures.find(|(seconds, least)| *seconds < least) {
+        let text = format!("{wrong:.3} s is less than the {least:.3} s that the link needs");
+        record.doubts.push(text);
+    }
+}
+
+/// Doubt about `content` bytes in the word of whoever was handed TCP, if there is one.
+fn against_carrier(carried: &Result<Option<Carried>>, content: f64) -> Option<String> {
+    match carried {
+        Ok(None) => None,
+        Ok(Some(Carried {
+            by,
+            bytes,
+            past,
+            all,
+        })) => match all {
+            false if *bytes > 0 => Some(format!(
+                "{by} took in {bytes} bytes of a VPN that passes it by"
+            )),
+            true if (*bytes as f64) < content => Some(format!(
+                "{by} carried {bytes} bytes: the content went around it"
+            )),
+            _ if *past > 0 => Some(format!("{past} packets went past {by}")),
+            _ => None,
+        },
+        Err(error) => Some(format!("there is no knowing what was carried: {error:#}")),
+    }
+}
+
+/// Looks at what crossed the satellite link besides `content` bytes in the tunnel.
+fn look_at_link(record: &mut Record, evidence: &Evidence<'_>, content: f64) {
     // One end alone sees every byte of the tunnel; in clear may be what only one end sees.
-    let Some(first) = crossed.first() else {
+    let Some(first) = evidence.crossed.first() else {
         return;
     };
     if (first.tunnel_bytes as f64) < content {
@@ -112,8 +124,7 @@ pub(super) fn judge(
         );
         record.doubts.push(text);
     }
-    let mut all = CaptureReport::default();
-    crossed.iter().for_each(|report| all += report.clone());
+    let all = sum(evidence.crossed);
     if all.missed > 0 {
         let text = format!(
             "the capture missed {} packets: there is no knowing what crossed",
@@ -128,6 +139,13 @@ pub(super) fn judge(
         ));
     }
     record.crossed = Some(Crossed::from(&all));
+}
+
+/// Reports of several captures as one.
+fn sum(reports: &[CaptureReport]) -> CaptureReport {
+    let mut all = CaptureReport::default();
+    reports.iter().for_each(|report| all += report.clone());
+    all
 }
 
 #[cfg(test)]

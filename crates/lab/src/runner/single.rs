@@ -17,7 +17,7 @@ use super::keep::KeptFiles;
 use super::perform::{TaskPlace, since};
 use super::police::police;
 use super::prepared::Prepared;
-use crate::capture::{Capture, ExpectedPackets};
+use crate::capture::{Capture, CaptureReport, ExpectedPackets};
 use crate::contender::{AtWork, WEB_AUTHORITY, WEB_CERTIFICATE, WEB_KEY, hystart};
 use crate::experiment::{Experiment, NamedScenario, Run};
 use crate::results::{Outcome, Record, Transaction};
@@ -119,8 +119,9 @@ fn carry_out(
     let _hystart = hystart::claim(contender.tcp(), stop)?;
     let topology = build(kit, experiment, run, kept, live.clone())?;
     let mut hosts = Hosts::of_topology(corpus::HOSTS);
-    let mut authority = certify(&topology, &hosts)?;
-    let names = experiment.tasks[run.task].task.needs_names();
+    let authority = certify(&topology, &hosts)?;
+    let task = &experiment.tasks[run.task].task;
+    let names = task.needs_names();
     let resolver = match names {
         true => Some(resolver(&topology, &mut hosts)?),
         false => None,
@@ -130,40 +131,13 @@ fn carry_out(
     let routers = [topology.terminal(), topology.gateway()];
     let on_link = captures(contender.on_link(names), routers, [LINK_DEVICE; 2])?;
     let on_lans = captures(contender.on_lans(), routers, LAN_DEVICES)?;
-    let mut at_work = None;
-    let counter = DeviceBytes::open(topology.terminal(), LINK_DEVICE)?;
-    let (began, before) = (Instant::now(), counter.now()?);
-    let done = contender
-        .start(&kit.available, &topology)
-        .and_then(|started| {
-            if let Some(pem) = started.local_authority() {
-                authority.trust_beside(pem);
-            }
-            at_work = Some(started);
-            let place = TaskPlace {
-                topology: &topology,
-                hosts: &hosts,
-                authority: &authority,
-                chromium: kit.chromium.as_ref().and_then(|found| found.as_ref().ok()),
-            };
-            if !experiment.tasks[run.task].task.is_cold() {
-                return prepared.perform(&place, experiment.patience, stop);
-            }
-            let spent = Spent {
-                time: began.elapsed(),
-                bytes: counter.now()?.saturating_sub(before),
-            };
-            let left = experiment.patience.saturating_sub(spent.time);
-            if left.is_zero() {
-                return Ok(Done::Unfinished);
-            }
-            Ok(prepared.perform(&place, left, stop)?.after(spent))
-        });
+    let site = (&topology, &hosts, authority);
+    let (at_work, done) = work(kit, experiment, run, &prepared, site, stop)?;
     if stop.wait(Duration::ZERO) {
         bail!("interrupted");
     }
     // Splitters have no part in a call.
-    let tcp = !experiment.tasks[run.task].task.needs_udp();
+    let tcp = !task.needs_udp();
     let carried = at_work.as_ref().filter(|_| tcp);
     let carried = carried.map(|at_work| at_work.carried(&topology));
     match at_work.as_ref().map(AtWork::repairs).transpose() {
@@ -174,10 +148,7 @@ fn carry_out(
         }
     }
     // Before anything ends: what the kernel does then is not the contender's doing.
-    let stop_all = |captures: Vec<Capture>| -> Result<Vec<_>> {
-        captures.into_iter().map(Capture::stop).collect()
-    };
-    let (crossed, on_lans) = (stop_all(on_link)?, stop_all(on_lans)?);
+    let [crossed, on_lans] = [stop_all(on_link)?, stop_all(on_lans)?];
     let seen = watch.finish();
     let best = seen.best.map(|best| best.behind(&named.behind));
     drop(at_work);
@@ -194,7 +165,7 @@ fn carry_out(
             crossed: &crossed,
             on_lans: &on_lans,
             readable: contender.is_readable(),
-            ahead: contender.fetches_ahead(experiment.tasks[run.task].task.is_encrypted()),
+            ahead: contender.fetches_ahead(task.is_encrypted()),
             carried,
         },
     );
@@ -208,6 +179,49 @@ fn carry_out(
     }
     record.link = Some(link);
     Ok(())
+}
+
+/// Starts the contender and has users do the task; the contender, if it has started, and what was done.
+fn work(
+    kit: &Kit,
+    experiment: &Experiment,
+    run: &Run,
+    prepared: &Prepared,
+    (topology, hosts, mut authority): (&Topology, &Hosts, Authority),
+    stop: &Stop,
+) -> Result<(Option<AtWork>, Result<Done>)> {
+    let counter = DeviceBytes::open(topology.terminal(), LINK_DEVICE)?;
+    let (began, before) = (Instant::now(), counter.now()?);
+    let started = experiment.contenders[run.contender].start(&kit.available, topology);
+    let at_work = match started {
+        Ok(at_work) => at_work,
+        Err(error) => return Ok((None, Err(error))),
+    };
+    if let Some(pem) = at_work.local_authority() {
+        authority.trust_beside(pem);
+    }
+    let place = TaskPlace {
+        topology,
+        hosts,
+        authority: &authority,
+        chromium: kit.chromium.as_ref().and_then(|found| found.as_ref().ok()),
+    };
+    let perform = || {
+        if !experiment.tasks[run.task].task.is_cold() {
+            return prepared.perform(&place, experiment.patience, stop);
+        }
+        let spent = Spent {
+            time: began.elapsed(),
+            bytes: counter.now()?.saturating_sub(before),
+        };
+        let left = experiment.patience.saturating_sub(spent.time);
+        if left.is_zero() {
+            return Ok(Done::Unfinished);
+        }
+        Ok(prepared.perform(&place, left, stop)?.after(spent))
+    };
+    let done = perform();
+    Ok((Some(at_work), done))
 }
 
 /// Makes the nodes of a run, and the link between them.
@@ -312,4 +326,8 @@ fn captures(
     };
     let start = |(node, device)| Capture::start(node, device, expected);
     nodes.into_iter().zip(devices).map(start).collect()
+}
+
+fn stop_all(captures: Vec<Capture>) -> Result<Vec<CaptureReport>> {
+    captures.into_iter().map(Capture::stop).collect()
 }

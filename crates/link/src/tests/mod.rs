@@ -12,7 +12,6 @@ mod presets;
 mod scenario;
 mod schedule;
 mod space;
-mod tcp;
 mod timing;
 
 use std::time::Instant;

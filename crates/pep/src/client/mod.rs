@@ -30,6 +30,7 @@ mod packets;
 mod page_road;
 pub(crate) mod plain;
 mod publish;
+pub(crate) mod reach;
 mod report;
 mod retry;
 mod routes;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ipnet::IpNet;
 use tokio::sync::watch;
 
-use super::carrier::Reach;
+use super::reach::Reach;
 use super::tunnels::Tunnels;
 
 /// There is none.

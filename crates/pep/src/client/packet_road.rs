@@ -17,12 +17,12 @@ use ipnet::IpNet;
 use tokio::sync::watch;
 
 use super::associations::Relays;
-use super::carrier::Reach;
 use super::connections::Attempt;
 #[cfg(target_os = "linux")]
 use super::kept_device::KeptDevice;
 use super::les::Layering;
 use super::packets::PacketDevice;
+use super::reach::Reach;
 use super::routes::Routes;
 use super::tunnels::Tunnels;
 use crate::config::{ClientConfig, ClientLes};

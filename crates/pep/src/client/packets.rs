@@ -23,8 +23,8 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::carrier::Reach;
 use super::kept_device::KeptDevice;
+use super::reach::Reach;
 use super::tunnels::Tunnels;
 use crate::device::{BATCH, read_batch, write_batch};
 

@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::SharedKeyLog;
-use super::carrier::Reach;
 use super::connecting::Connector;
 use super::learned::Learned;
 use super::metering::Meter;
 use super::packet_road::PacketRoad;
 use super::publish::Published;
+use super::reach::Reach;
 use super::report::Reporter;
 use super::retry::Retry;
 use super::schedule::Schedule;

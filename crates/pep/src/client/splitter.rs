@@ -7,13 +7,14 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::tunnel::{Destination, FlowId, Host, Open, ReplyCode};
+use bentpipe_proto::tunnel::{Destination, Host, Open, ReplyCode};
 use bytes::Bytes;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::carrier::{NotOpened, Reach, Said};
+use super::carrier::{NotOpened, Said};
+use super::reach::Reach;
 use crate::config::{self, PlainClient};
 use crate::congestion_control::CongestionControl;
 use crate::net::dial;
@@ -138,13 +139,7 @@ impl Splitter {
         // In one segment with OPEN: a lone small one is acknowledged sooner than full ones, and HyStart would take that
         // for the round trip.
         let first = self.first_bytes(said).await?;
-        let open = Open {
-            flow: FlowId(0),
-            destination: destination.clone(),
-            source,
-            credit: 0,
-            page: false,
-        };
+        let open = Open::alone(destination.clone(), source);
         let mut owed = Vec::with_capacity(64 + first.len());
         open.encode(&mut owed);
         owed.extend_from_slice(&first);
@@ -216,12 +211,6 @@ impl Splitter {
             .saturating_duration_since(self.started)
             .as_secs();
         let session = status::Session {
-            ledger_bytes: None,
-            metering: None,
-            measured: None,
-            dns: None,
-            associations: None,
-            web: None,
             tunnel: status::Tunnel {
                 state: if self.draining.get() {
                     TunnelState::Draining
@@ -239,11 +228,7 @@ impl Splitter {
                 ..self.splits.flows()
             },
             bytes: self.splits.volumes(),
-            packets: None,
-            publish: Vec::new(),
-            sle: None,
-            les: None,
-            memory: status::Memory::default(),
+            ..status::Session::default()
         };
         StatusReport {
             transport: config::Transport::Plain,

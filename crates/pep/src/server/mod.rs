@@ -26,6 +26,7 @@ mod pool;
 mod publish;
 mod publishing;
 mod queries;
+mod registry;
 mod responder;
 mod sessions;
 mod shares;

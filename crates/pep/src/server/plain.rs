@@ -240,12 +240,6 @@ impl SplitServer {
             name: client.name.clone(),
             shard: None,
             session: status::Session {
-                ledger_bytes: None,
-                metering: None,
-                measured: None,
-                dns: None,
-                associations: None,
-                web: None,
                 tunnel: status::Tunnel {
                     state: TunnelState::Ready,
                     peer: Some(process::join(&client.source)),
@@ -257,11 +251,7 @@ impl SplitServer {
                     ..client.splits.flows()
                 },
                 bytes: client.splits.volumes().turned(),
-                memory: status::Memory::default(),
-                packets: None,
-                publish: Vec::new(),
-                sle: None,
-                les: None,
+                ..status::Session::default()
             },
         };
         let side = Side::Server {

@@ -12,12 +12,13 @@ use tokio::sync::mpsc;
 use tokio::time::interval;
 
 use super::Orders;
-use super::clients::{Clients, Registry};
+use super::clients::Clients;
 use super::command::Command;
 use super::families::{self, DefaultRoutes, Reached};
 use super::les::{LayeredTunnels, LesInbox};
 use super::notices::Notices;
 use super::packets::Network;
+use super::registry::Registry;
 use super::shares::ClientPlaces;
 use super::sle::{FreshFlow, IntakeRules, SealedTunnels, SleDoor};
 use super::tls::{Inboxes, TlsDoor};
@@ -77,29 +78,11 @@ impl Pool {
     ) -> Result<Self, RunError> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             sockets.iter().map(|_| mpsc::unbounded_channel()).unzip();
-        let memory = MemoryPool::new(process::total_memory(config.total_memory));
-        let notices: Arc<Notices> = Arc::default();
-        let places = ClientPlaces::new(process::file_limit(), clients.clone(), notices.clone());
+        let registry = Registry::new(senders.clone());
         let shared = Shared {
-            clients: clients.clone(),
-            registry: Arc::new(Registry::new(senders.clone())),
-            paths: paths.clone(),
-            packets: network.packets.clone(),
-            sockets: network.sockets.clone(),
-            pool: Arc::new(memory),
-            notices,
-            places,
-            translations: Translations::new(&config.dialling.nat64),
             sealed,
             layered,
-            pages: config.web.prefetch,
-            trust: config.web.tls.as_ref().map(trust).transpose()?,
-            hub: config
-                .web
-                .hub
-                .as_ref()
-                .map(|roots| trust_shown(roots, key, &[ALPN_HUB]))
-                .transpose()?,
+            ..share(config, key, (clients, registry, paths), network)?
         };
         let (mut wires, mut flows) = (wires.into_iter(), flows.into_iter());
         let mut packets = packets.into_iter();
@@ -144,14 +127,8 @@ impl Pool {
                 qlog: qlog.clone(),
                 families: found,
             };
-            let end = end.clone();
             let exits = exits.beside(&socket).map_err(RunError::Io)?;
-            thread::Builder::new()
-                .name(format!("shard-{index}"))
-                .spawn(move || {
-                    let _ = end.send(worker.run((socket, exits), neighbours));
-                })
-                .map_err(RunError::Io)?;
+            spawn(index, &end, move || worker.run((socket, exits), neighbours))?;
         }
         Ok(Self {
             commands: senders,
@@ -306,6 +283,51 @@ impl Pool {
             Err(error) => tracing::error!("not reloaded, the old list stays: {error}"),
         }
     }
+}
+
+/// Common property of shards, without tunnels beside theirs.
+fn share(
+    config: &ServerConfig,
+    key: &PrivateKey,
+    (clients, registry, paths): (&Arc<Clients>, Registry, &Arc<PathMemory>),
+    network: &Network,
+) -> Result<Shared, RunError> {
+    let memory = MemoryPool::new(process::total_memory(config.total_memory));
+    let hub = config.web.hub.as_ref();
+    let notices: Arc<Notices> = Arc::default();
+    let places = ClientPlaces::new(process::file_limit(), clients.clone(), notices.clone());
+    Ok(Shared {
+        clients: clients.clone(),
+        registry: Arc::new(registry),
+        paths: paths.clone(),
+        packets: network.packets.clone(),
+        sockets: network.sockets.clone(),
+        pool: Arc::new(memory),
+        notices,
+        places,
+        translations: Translations::new(&config.dialling.nat64),
+        sealed: None,
+        layered: None,
+        pages: config.web.prefetch,
+        trust: config.web.tls.as_ref().map(trust).transpose()?,
+        hub: hub
+            .map(|roots| trust_shown(roots, key, &[ALPN_HUB]))
+            .transpose()?,
+    })
+}
+
+/// Starts the thread of a shard, which tells `end` why it ended.
+fn spawn(
+    index: usize,
+    end: &mpsc::UnboundedSender<io::Result<()>>,
+    run: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> Result<(), RunError> {
+    let end = end.clone();
+    let thread = thread::Builder::new().name(format!("shard-{index}"));
+    let started = thread.spawn(move || {
+        let _ = end.send(run());
+    });
+    started.map(drop).map_err(RunError::Io)
 }
 
 /// Changes that `fresh` makes: clients in comparison with `current`, and keys that differ from those the server was `started`

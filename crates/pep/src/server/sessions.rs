@@ -1,12 +1,12 @@
 //! What happens on one shard of the server: its clients' sessions.
 //!
 //! Events of the engine and commands of the main thread come in; the engine is told what a client may do. Which ways a client's
-//! traffic takes is in `ways.rs`; its packets are in `crossing.rs`, its ports in `publishing.rs`.
+//! traffic takes is in `ways.rs`; its packets are in `delivery.rs` and `crossing.rs`, its ports in `publishing.rs`.
+
+pub(super) mod delivery;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::future::pending;
 use std::io;
 use std::rc::Rc;
 use std::sync::PoisonError;
@@ -20,12 +20,9 @@ use tokio::time::{interval, timeout};
 use super::command::{self, Command};
 use super::connected::{Connected, path};
 use super::crossing::Crossing;
-use super::les::LesInbox;
-use super::packets::Inbox;
 use super::pool::Reports;
 use super::ways::Ways;
 use super::worker::{Shared, Worker};
-use crate::les::BATCH;
 use crate::process;
 use crate::shard::Shard;
 use crate::status::ClientStatus;
@@ -75,7 +72,7 @@ impl Sessions {
             ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => {
                 self.ways.open(id, flow, *open);
             }
-            ConnectionNotice::Tunnel(TunnelEvent::Packets) => self.on_packets(id),
+            ConnectionNotice::Tunnel(TunnelEvent::Packets) => delivery::take(self, id),
             ConnectionNotice::Tunnel(TunnelEvent::Query(query, message)) => {
                 self.on_query(id, query, message);
             }
@@ -208,76 +205,11 @@ impl Sessions {
             return;
         };
         match layered.on_message(id, kind, body) {
-            Ok(held) => self.on_layered(id, held),
+            Ok(held) => delivery::take_layered(self, id, held),
             Err(violation) => {
                 self.close(id, CloseCode::ProtocolViolation, &violation.to_string());
             }
         }
-    }
-
-    /// Packets of a client have come by LES.
-    fn on_layered(&self, id: ConnectionId, packets: Vec<Bytes>) {
-        let now = process::now();
-        let mut sessions = self.open.borrow_mut();
-        let Some(session) = sessions.get_mut(&id).filter(|_| !packets.is_empty()) else {
-            return;
-        };
-        self.shard.change(id, |connection| {
-            let crossing = &mut session.crossing;
-            crossing.take_layered(&self.shared, now, connection, packets);
-        });
-    }
-
-    /// Takes in packets of LES; never ends.
-    pub(super) async fn take_in_layered(&self, inbox: Option<LesInbox>) -> Infallible {
-        if let Some((layered, mut inbox)) = self.ways.layered().zip(inbox) {
-            let mut batch = Vec::with_capacity(BATCH);
-            while inbox.recv_many(&mut batch, BATCH).await > 0 {
-                for (id, packets) in layered.open(batch.drain(..)) {
-                    self.on_layered(id, packets);
-                }
-            }
-        }
-        pending().await
-    }
-
-    /// A client's packets have come.
-    fn on_packets(&self, id: ConnectionId) {
-        let now = process::now();
-        let mut sessions = self.open.borrow_mut();
-        let Some(session) = sessions.get_mut(&id) else {
-            return;
-        };
-        self.shard.change(id, |connection| {
-            session.crossing.take(&self.shared, now, connection);
-        });
-    }
-
-    /// Sends packets for this shard's clients; never ends.
-    pub(super) async fn deliver(&self, inbox: Option<Inbox>) {
-        let Some(mut inbox) = inbox else {
-            return pending().await;
-        };
-        while let Some(batch) = inbox.recv().await {
-            let now = process::now();
-            let mut sessions = self.open.borrow_mut();
-            self.shard.with(|engine| {
-                for (id, packet) in batch {
-                    let known = sessions.get_mut(&id);
-                    if known.is_some_and(|known| !known.crossing.admits(now, &packet)) {
-                        continue;
-                    }
-                    let layered = self.ways.layered();
-                    if layered.is_some_and(|layered| layered.send(id, &packet)) {
-                        continue;
-                    }
-                    if let Some(connection) = engine.connection(id) {
-                        connection.tunnel.send_packet(now, packet);
-                    }
-                }
-            });
-        }
-        pending::<()>().await;
     }
 
     fn on_query(&self, id: ConnectionId, query: QueryKey, message: Bytes) {
@@ -364,37 +296,13 @@ impl Sessions {
         self.ways.recheck();
         let left: Vec<_> = self.open.borrow().keys().copied().collect();
         left.into_iter().for_each(|id| self.check_ports(id));
-        self.withdraw_les();
+        delivery::withdraw_les(self);
         for id in removed {
             tracing::info!(client = self.name(id), "removed from the configuration");
             self.close(
                 id,
                 CloseCode::Removed,
                 "removed from the server's configuration",
-            );
-        }
-    }
-
-    /// Ends the tunnels of clients that have been given a `max_rate`, which packets of LES do not keep. They come back without.
-    fn withdraw_les(&self) {
-        let Some(layered) = self.ways.layered() else {
-            return;
-        };
-        let sessions = self.open.borrow();
-        let paced = sessions
-            .iter()
-            .filter(|(id, session)| session.client.is_paced() && layered.has(**id));
-        let paced: Vec<_> = paced.map(|(id, _)| *id).collect();
-        drop(sessions);
-        for id in paced {
-            tracing::info!(
-                client = self.name(id),
-                "has a max_rate now, which packets of LES do not keep: its tunnel begins anew"
-            );
-            self.close(
-                id,
-                CloseCode::NoError,
-                "a max_rate, which LES does not keep",
             );
         }
     }

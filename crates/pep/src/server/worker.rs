@@ -12,13 +12,14 @@ use quinn_proto::crypto::HmacKey;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-use super::clients::{Clients, Registry};
+use super::clients::Clients;
 use super::command::Command;
 use super::les::{LayeredTunnels, LesInbox};
 use super::notices::Notices;
 use super::packets::{Inbox, Packets, Sockets};
 use super::pool::Reports;
-use super::sessions::Sessions;
+use super::registry::Registry;
+use super::sessions::{Sessions, delivery};
 use super::shares::ClientPlaces;
 use super::sle::{FreshFlow, SealedTunnels};
 use super::tls::{self, FreshWire};
@@ -124,12 +125,12 @@ impl Worker {
             let driver = Driver::new(shard.clone(), sockets, Some(neighbours), self.pulse)?;
             tokio::select! {
                 result = driver.run(|event| sessions.on_event(event)) => result,
-                () = sessions.deliver(self.inbox.take()) => Ok(()),
+                () = delivery::deliver(&sessions, self.inbox.take()) => Ok(()),
                 () = sessions.obey(&mut self.commands, self.drain_timeout) => Ok(()),
                 never = sessions.publish(&self.report) => never,
                 () = sessions.ways().discover() => Ok(()),
                 never = sessions.ways().take_in_sealed(self.arrivals.flows.take()) => match never {},
-                never = sessions.take_in_layered(self.arrivals.layered.take()) => match never {},
+                never = delivery::take_in_layered(&sessions, self.arrivals.layered.take()) => match never {},
                 never = tls::take_in(&shard, place, self.arrivals.wires.take()) => match never {},
             }
         })

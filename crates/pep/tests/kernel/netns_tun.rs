@@ -3,12 +3,22 @@
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
-use bentpipe_sys::netns::{NetNs, same_netns};
+use bentpipe_sys::netns::NetNs;
 use bentpipe_sys::tun::Tun;
 use bentpipe_testbed::namespace::namespace;
 use bentpipe_testbed::privileged;
+
+/// True if process `pid` is in this process's network namespace.
+fn same_netns(pid: u32) -> bool {
+    let identity = |who: &str| {
+        let metadata = std::fs::metadata(format!("/proc/{who}/ns/net")).unwrap();
+        (metadata.dev(), metadata.ino())
+    };
+    identity("self") == identity(&pid.to_string())
+}
 
 #[test]
 fn a_namespace_is_entered_and_deleted() {

@@ -18,6 +18,7 @@ mod outgoing;
 mod query;
 mod questions;
 mod rebind;
+mod records;
 mod reply;
 mod share;
 mod special;

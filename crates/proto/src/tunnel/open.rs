@@ -28,6 +28,17 @@ pub struct Open {
 }
 
 impl Open {
+    /// Request of a flow that has a TCP connection to itself, and so neither a name nor credit.
+    pub fn alone(destination: Destination, source: Option<SocketAddr>) -> Self {
+        Self {
+            flow: FlowId(0),
+            destination,
+            source,
+            credit: 0,
+            page: false,
+        }
+    }
+
     /// Appends stream kind, length and body: everything that precedes the payload of a flow's stream.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut body = Vec::with_capacity(64);

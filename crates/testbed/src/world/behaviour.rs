@@ -20,6 +20,8 @@ pub struct Behaviour {
     ///
     /// [`source`]: super::source
     pub opened: Option<Vec<(ConnectionId, FlowKey, u64)>>,
+    /// Flows of the server's whose relays are to look at them, where relays are the test's own.
+    pub noticed: Option<Vec<(ConnectionId, FlowKey)>>,
     /// Paths to terminals as the server remembers them.
     pub known_paths: HashMap<SocketAddr, Saved>,
     /// A fault of a client's is what is looked for.

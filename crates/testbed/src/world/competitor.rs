@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::tcp::{Config, Receiver, Sender};
 use bentpipe_link::sim::next_wakeup;
-use bentpipe_link::tcp::{Config, Receiver, Sender};
 
 use super::wire::{Packet, Towards};
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use crate::tcp::{self, Ack, Config, Receiver, Segment, Sender};
 use bentpipe_link::sim::next_wakeup;
-use bentpipe_link::tcp::{self, Ack, Config, Receiver, Segment, Sender};
 use bentpipe_tunnel::engine::{ConnectionId, Engine};
 use bytes::Bytes;
 

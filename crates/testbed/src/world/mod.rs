@@ -27,10 +27,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bentpipe_congestion::{Kind, Saved};
-use bentpipe_link::{Duplex, LinkConfig, Scenario, tcp};
+use bentpipe_link::{Duplex, LinkConfig, Scenario};
 use bentpipe_proto::tunnel::Forward;
 use bentpipe_tunnel::engine::{ConnectionId, Engine, Link, Profile, Wishes, over_tcp};
 use quinn_proto::crypto::ClientConfig;
+
+use crate::tcp;
 
 pub use apps::{Ending, Reader};
 pub use behaviour::{Behaviour, Impairments};

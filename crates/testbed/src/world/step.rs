@@ -292,6 +292,12 @@ impl World {
                 self.origins
                     .open(&mut self.server, event.connection, flow, &open.destination);
             }
+            ConnectionNotice::Tunnel(TunnelEvent::Flow(flow)) => {
+                let noticed = &mut self.behaviour.noticed;
+                noticed
+                    .iter_mut()
+                    .for_each(|noticed| noticed.push((event.connection, flow)));
+            }
             ConnectionNotice::Tunnel(TunnelEvent::Query(query, _)) => {
                 if let Some(held) = self.server.connection(event.connection) {
                     held.answer(query, Some(super::origins::payload(300)));

@@ -29,6 +29,8 @@ pub struct Terminal {
     pub notices: Vec<(Duration, String)>,
     /// Instants at which answers to DNS queries came.
     pub answers: Vec<Instant>,
+    /// Flows whose relays are to look at them, where relays are the test's own.
+    pub noticed: Option<Vec<(ConnectionId, FlowKey)>>,
     /// Flows that the server has opened.
     pub inbound: Vec<(FlowKey, Inbound)>,
     /// A fault of the server's is what is looked for.
@@ -52,6 +54,7 @@ impl Terminal {
             tunnels: Vec::new(),
             notices: Vec::new(),
             answers: Vec::new(),
+            noticed: None,
             inbound: Vec::new(),
             expects_fault: false,
             ready: None,
@@ -111,6 +114,10 @@ impl Terminal {
             }
             ConnectionNotice::Tunnel(TunnelEvent::Inbound(flow, inbound)) => {
                 self.inbound.push((flow, *inbound));
+            }
+            ConnectionNotice::Tunnel(TunnelEvent::Flow(flow)) => {
+                let noticed = self.noticed.iter_mut();
+                noticed.for_each(|noticed| noticed.push((connection, flow)));
             }
             ConnectionNotice::Tunnel(TunnelEvent::Answer(_, Some(_))) => self.answers.push(now),
             ConnectionNotice::Fault(fault) if self.expects_fault => {

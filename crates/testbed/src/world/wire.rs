@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use bentpipe_link::tcp::{self, Ack, Segment};
+use crate::tcp::{self, Ack, Segment};
 use bentpipe_units::ByteCount;
 use bytes::BytesMut;
 use quinn_proto::EcnCodepoint;

@@ -7,6 +7,7 @@
 mod admission;
 mod config;
 mod connections;
+mod event;
 mod schedule;
 mod sending;
 
@@ -31,21 +32,9 @@ use super::tuning;
 use crate::transport::MemoryPool;
 pub use config::{EngineConfig, ServerSetup};
 use connections::Connections;
+pub use event::{ConnectionId, Event};
 use schedule::RoundRobin;
 pub(crate) use schedule::Timers;
-
-/// Names a connection of an engine; never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(pub u64);
-
-/// Something happened on a connection.
-#[derive(Debug)]
-pub struct Event {
-    /// On which.
-    pub connection: ConnectionId,
-    /// Notice of that connection.
-    pub notice: ConnectionNotice,
-}
 
 /// One batch of datagrams for the socket; the bytes are in the caller's buffer.
 pub type Output = Transmit;

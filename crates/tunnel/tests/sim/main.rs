@@ -29,4 +29,5 @@ mod satellite;
 mod settings;
 mod shared;
 mod sle;
+mod tcp;
 mod wire;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bentpipe_link::tcp::{Algorithm, Config, PAYLOAD, SEGMENT};
 use bentpipe_link::{LinkConfig, LossModel};
+use bentpipe_testbed::tcp::{Algorithm, Config, PAYLOAD, SEGMENT};
 use bentpipe_testbed::world::World;
 use bentpipe_units::Ratio;
 

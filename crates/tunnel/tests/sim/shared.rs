@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bentpipe_congestion::Kind;
 use bentpipe_link::QueueLimit;
-use bentpipe_link::tcp::{Algorithm, Config};
+use bentpipe_testbed::tcp::{Algorithm, Config};
 use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::BitRate;
 

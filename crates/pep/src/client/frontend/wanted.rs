@@ -1,9 +1,9 @@
 //! Interception as the configuration wants it, and as what the tunnel reaches changes it.
 
-use crate::client::carrier::Reach;
 use crate::client::intercept::{
     Action, Device, DnsInterception, Gate, Interception, Other, RouterDns, Rule, TcpIntoDevice,
 };
+use crate::client::reach::Reach;
 use crate::config::{self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic};
 
 /// Interception as it is configured.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use bentpipe_proto::tunnel::{Destination, FlowId, Host, Open, Reply, ReplyCode};
+use bentpipe_proto::tunnel::{Destination, Host, Open, Reply, ReplyCode};
 use bentpipe_sealed::sle::{Conn, Keys};
 use bentpipe_tunnel::engine::ConnectionId;
 use bytes::Bytes;
@@ -93,13 +93,7 @@ impl Sealing {
             Some(_) => return None,
             None => self.keys(target.tunnel, false)?,
         };
-        let open = Open {
-            flow: FlowId(0),
-            destination: destination.clone(),
-            source,
-            credit: 0,
-            page: false,
-        };
+        let open = Open::alone(destination.clone(), source);
         let mut body = Vec::with_capacity(64);
         open.encode(&mut body);
         // The stream's kind, one byte, is of the tunnel.

@@ -9,15 +9,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bentpipe_proto::tunnel::{Destination, EpochRandom, Host, Open, Reply, ReplyCode, StreamKind};
+use bentpipe_proto::tunnel::{EpochRandom, Reply, ReplyCode};
 use bentpipe_sealed::Exporter;
 use bentpipe_sealed::sle::{Admissions, EXPORTER, Refusal};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
 
-use super::super::clients::{Client, Clients};
+use super::super::clients::Clients;
 use super::super::flows::FlowRights;
+use super::wish::{Wish, leads_to, request};
 use super::{FreshFlow, SealedTunnels};
 use crate::process;
 use crate::relay::SealedFlow;
@@ -66,22 +67,6 @@ struct CarriedFlow {
     /// Address that it is connected to, once it is.
     to: Option<SocketAddr>,
     cut: Rc<Notify>,
-}
-
-/// A client's wish for a flow.
-struct Wish {
-    key: PublicKey,
-    client: Arc<Client>,
-    open: Open,
-}
-
-/// True if `place` is the address and port of `destination`.
-fn leads_to(place: SocketAddr, destination: &Destination) -> bool {
-    let host = match destination.host {
-        Host::Ip(address) => address.to_canonical() == place.ip(),
-        Host::Name(_) => false,
-    };
-    host && destination.port == place.port()
 }
 
 impl SealedFlows {
@@ -344,18 +329,12 @@ impl SealedFlows {
             self.tunnels.count(Refusal::Association(id));
             return None;
         };
-        let mut bytes = Vec::with_capacity(body.len() + 1);
-        // Left out on the way, for there is no other.
-        StreamKind::Flow.encode(&mut bytes);
-        bytes.extend_from_slice(body);
-        match Open::decode(&bytes) {
-            Ok(Some((open, used))) if used == bytes.len() => Some(Wish { key, client, open }),
-            _ => {
-                self.tunnels.refused.record.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!("sealed flow with a request that cannot be read");
-                None
-            }
+        let open = request(body);
+        if open.is_none() {
+            self.tunnels.refused.record.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!("sealed flow with a request that cannot be read");
         }
+        open.map(|open| Wish { key, client, open })
     }
 
     /// Reason why a client may not open one more flow now, if it may not.

@@ -14,6 +14,7 @@ mod intake;
 mod no_intake;
 mod porch;
 mod vouched;
+mod wish;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

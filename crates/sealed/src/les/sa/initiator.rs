@@ -1,5 +1,6 @@
 //! Initiator: end A, which begins every association of its tunnel.
 
+mod asked;
 mod peps;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -9,11 +10,12 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::tunnel::LesKind;
 use zeroize::Zeroizing;
 
-use super::super::{EndSender, EndToken, MAX_NUMBER, Roots, SpiPair};
+use super::super::{EndToken, MAX_NUMBER, Roots, SpiPair};
 use super::granting::{Granting, Plan, REKEY};
 use super::message::{Answer, AnswerCode, Handshake, PepKey, Proof, Proposal};
 use super::{Live, Material, Step, Violation, send};
 use crate::Exporter;
+use asked::{Asked, Progress};
 
 /// Packets of either direction after which an association is renewed; 2^20 numbers are left for the
 /// time that takes.
@@ -30,29 +32,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Refusals in a row after which A waits even where another count, or fewer PEPs, may help at once.
 const PATIENCE: u32 = 8;
-
-/// Association that B has not answered yet.
-struct Asked {
-    count: u32,
-    peps: Vec<PepKey>,
-    progress: Progress,
-}
-
-enum Progress {
-    /// A has the keys; the sender waits where the association before still stands.
-    Short {
-        granting: Granting,
-        sender: Option<EndSender>,
-        token: EndToken,
-    },
-    /// A has its half of the keys' inputs.
-    Exchange {
-        proposal: Proposal,
-        exporter: Exporter,
-        /// Moment at which Q1 is sent again, if nothing else does that.
-        again: Option<Instant>,
-    },
-}
 
 /// Association that B has accepted.
 struct Current {
@@ -375,24 +354,6 @@ impl Initiator {
         {
             *at = now + AGAIN;
             self.steps.push_back(send(LesKind::Q1, proposal.encode()));
-        }
-    }
-}
-
-impl Asked {
-    /// Moment at which Q1 is sent again.
-    fn again(&self) -> Option<Instant> {
-        match self.progress {
-            Progress::Exchange { again, .. } => again,
-            Progress::Short { .. } => None,
-        }
-    }
-
-    /// K2, where A has it already.
-    fn granting(&mut self) -> Option<&mut Granting> {
-        match &mut self.progress {
-            Progress::Short { granting, .. } => Some(granting),
-            Progress::Exchange { .. } => None,
         }
     }
 }

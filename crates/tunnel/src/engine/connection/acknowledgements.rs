@@ -114,3 +114,12 @@ impl Acknowledgements {
         self.demand.poll(now, packets, rtt)
     }
 }
+
+/// Frames sent so far that the peer has to acknowledge (RFC 9000 §13.2.1), other than those of which
+/// each connection sends a handful.
+pub(super) fn ack_eliciting(sent: &FrameStats) -> u64 {
+    let flow_control = sent.max_data + sent.max_stream_data + sent.max_streams_bidi;
+    let ends = sent.reset_stream + sent.stop_sending;
+    let path = sent.ping + sent.path_challenge + sent.path_response;
+    sent.stream + sent.datagram + sent.crypto + flow_control + ends + path
+}

@@ -9,9 +9,10 @@ use bentpipe_congestion::{LARGEST_BATCH, MAX_BATCH as PACED_BATCH};
 use bentpipe_proto::fec::Path;
 use bentpipe_proto::relay::SEND_BUFFER;
 use bentpipe_proto::tunnel::{Awaited, MAX_TRAIN};
-use quinn_proto::{FrameStats, Transmit};
+use quinn_proto::Transmit;
 
 use super::super::tuning::DATAGRAM_BUFFER;
+use super::acknowledgements::ack_eliciting;
 use super::backlog::SentBatch;
 use super::{Connection, LEAST_ROOM, Shut};
 use crate::transport::{Batch, Written};
@@ -403,13 +404,4 @@ impl Connection {
 /// Length of each datagram of a batch but the last, in bytes.
 fn size_of_each(transmit: &Transmit) -> usize {
     transmit.segment_size.unwrap_or(transmit.size)
-}
-
-/// Frames sent so far that the peer has to acknowledge (RFC 9000 §13.2.1), other than those of which
-/// each connection sends a handful.
-fn ack_eliciting(sent: &FrameStats) -> u64 {
-    let flow_control = sent.max_data + sent.max_stream_data + sent.max_streams_bidi;
-    let ends = sent.reset_stream + sent.stop_sending;
-    let path = sent.ping + sent.path_challenge + sent.path_response;
-    sent.stream + sent.datagram + sent.crypto + flow_control + ends + path
 }

@@ -14,7 +14,7 @@ mod tunnels;
 
 use std::time::Duration;
 
-use bentpipe_link::tcp::Algorithm;
+use bentpipe_testbed::tcp::Algorithm;
 use bentpipe_tunnel::engine::Profile;
 
 use crate::row::Row;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bentpipe_congestion::Kind;
-use bentpipe_link::tcp::Config;
 use bentpipe_testbed::limit::DOWN;
+use bentpipe_testbed::tcp::Config;
 
 use super::probe::{ENDLESS, alone, percentile, tcp_rate};
 use super::share::CUBIC;

@@ -100,7 +100,7 @@ pub(super) fn tunnel_rate(payload: u64, span: Duration) -> f64 {
 
 /// Mbit/s of IP packets of `segments` in `span`.
 pub(super) fn tcp_rate(segments: u64, span: Duration) -> f64 {
-    (segments * bentpipe_link::tcp::SEGMENT.as_u64()) as f64 * 8.0 / span.as_secs_f64() / 1e6
+    (segments * bentpipe_testbed::tcp::SEGMENT.as_u64()) as f64 * 8.0 / span.as_secs_f64() / 1e6
 }
 
 /// Segments that every competitor's receiver has.

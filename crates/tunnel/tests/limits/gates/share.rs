@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bentpipe_congestion::Kind;
-use bentpipe_link::tcp::{Algorithm, Config};
 use bentpipe_testbed::limit::DOWN;
+use bentpipe_testbed::tcp::{Algorithm, Config};
 use bentpipe_testbed::world::World;
 use bentpipe_units::Seed;
 

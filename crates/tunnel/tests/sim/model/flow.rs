@@ -1,7 +1,9 @@
 //! One flow as the model knows it: what both hosts have said, and so what each may hear from its relay.
 
 use std::ops::AddAssign;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::{AbortCode, ReplyCode};
@@ -15,6 +17,9 @@ use super::host::{Host, Phase};
 
 /// Time after which the server does not hear any more of a flow that was opened and left.
 const UNHEARD: Duration = Duration::from_secs(60);
+
+/// Bytes of a request that is answered with a download.
+const REQUEST: u64 = 100;
 
 /// Turns of a relay and its host while the model's clock stands still.
 const TURNS: usize = 8;
@@ -60,6 +65,16 @@ impl FlowAccess for At<'_> {
     }
 }
 
+/// Alarm of a relay's task. A relay that nobody has woken has no turn, so what forgets to wake it is noticed.
+#[derive(Debug, Default)]
+struct Alarm(AtomicBool);
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// One of a flow's two ends.
 #[derive(Debug)]
 struct End {
@@ -68,6 +83,7 @@ struct End {
     place: Option<(ConnectionId, FlowKey)>,
     /// `None` before the server has answered, and once it has ended.
     relay: Option<Relay>,
+    alarm: Arc<Alarm>,
     /// The rights to the flow were withdrawn at this end.
     revoked: bool,
     /// Its relay has ended, or will not begin.
@@ -80,9 +96,14 @@ impl End {
             host,
             place: None,
             relay: None,
+            alarm: Arc::default(),
             revoked: false,
             over: false,
         }
+    }
+
+    fn wake_if(&self, wakes: bool) {
+        self.alarm.0.fetch_or(wakes, Ordering::Relaxed);
     }
 }
 
@@ -93,6 +114,8 @@ pub(super) struct Flow {
     ends: [End; 2],
     /// The server's answer, other than yes.
     refusal: Option<ReplyCode>,
+    /// The server answers at once, and yes.
+    prompt: bool,
     /// The server answers at this instant, once it has heard of the flow.
     answers: Option<Instant>,
     /// Either end's daemon has forgotten the tunnel.
@@ -132,19 +155,53 @@ impl Flow {
         lost: bool,
     ) -> Option<Self> {
         let now = world.now;
-        let mut ends = [0, 1].map(|index| End::new(Host::new(dice, now, number, index)));
-        let first = ends[0].host.first_bytes(dice.below(3_000));
+        let hosts = [0, 1].map(|index| Host::new(dice, now, number, index));
+        let most = dice.below(3_000);
+        let flow = Self::between(world, hosts, (number, id), most)?;
+        Some(Self { lost, ..flow })
+    }
+
+    /// Opens flow `number` through the tunnel `id`, by which a host that is served at once downloads `bytes`.
+    pub(super) fn download(
+        world: &mut World,
+        dice: &mut Dice,
+        (number, id, lost): (u64, ConnectionId, bool),
+        bytes: u64,
+    ) -> Option<Self> {
+        let now = world.now;
+        let hosts = [0, 1].map(|index| {
+            let plan = if index == 0 { REQUEST } else { bytes };
+            Host::greedy(dice, now, (number, index), plan)
+        });
+        let flow = Self::between(world, hosts, (number, id), REQUEST)?;
+        Some(Self {
+            prompt: true,
+            lost,
+            ..flow
+        })
+    }
+
+    fn between(
+        world: &mut World,
+        hosts: [Host; 2],
+        (number, id): (u64, ConnectionId),
+        most: u64,
+    ) -> Option<Self> {
+        let mut ends = hosts.map(End::new);
+        let first = ends[0].host.first_bytes(most);
         let (tunnel, quic) = world.terminals[0].engine.connection(id)?.parts();
         let source = bentpipe_testbed::world::source(number);
         let key = tunnel.open(quic, source, None, first).ok()?;
         ends[0].place = Some((id, key));
         ends[0].relay = Some(Relay::default());
+        ends[0].wake_if(true);
         Some(Self {
             number,
             ends,
             refusal: None,
+            prompt: false,
             answers: None,
-            lost,
+            lost: false,
             unheard: None,
             heard: Heard::default(),
         })
@@ -162,6 +219,10 @@ impl Flow {
         end.place = Some(place);
         // Whoever hears of the flow has not forgotten its tunnel.
         self.lost = false;
+        if self.prompt {
+            self.answers = Some(now);
+            return;
+        }
         if dice.one_in(20) {
             self.refusal = Some(ReplyCode::Refused);
         }
@@ -174,6 +235,17 @@ impl Flow {
         self.lost = true;
         let end = &mut self.ends[side.index()];
         (end.relay, end.over) = (None, true);
+    }
+
+    /// The relay of the flow at `place`, if that is this one's, is to look at it.
+    pub(super) fn on_notice(&self, side: Side, place: (ConnectionId, FlowKey)) {
+        let end = &self.ends[side.index()];
+        end.wake_if(end.place == Some(place));
+    }
+
+    /// Bytes that have come to the client's host.
+    pub(super) fn downloaded(&self) -> u64 {
+        self.ends[Side::Client.index()].host.arrived()
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -200,7 +272,9 @@ impl Flow {
 
     /// The host at `side` resets its connection.
     pub(super) fn reset(&mut self, side: Side) {
-        self.ends[side.index()].host.reset();
+        let end = &mut self.ends[side.index()];
+        end.host.reset();
+        end.wake_if(true);
     }
 
     /// The server withdraws the rights to the flow.
@@ -227,9 +301,12 @@ impl Flow {
         }
         for side in [Side::Client, Side::Server] {
             let end = &mut self.ends[side.index()];
-            end.host.write(dice, phase);
+            let said = end.host.write(dice, phase);
+            end.wake_if(said);
             for _ in 0..TURNS {
-                self.ends[side.index()].host.read(world.now, phase);
+                let end = &mut self.ends[side.index()];
+                let took = end.host.read(world.now, phase);
+                end.wake_if(took);
                 self.relay(world, side);
             }
         }
@@ -245,6 +322,7 @@ impl Flow {
         let mut at = At { engine, place };
         at.with(|tunnel, flow, quic| tunnel.reply(quic, flow, code, None));
         end.relay = self.refusal.is_none().then(Relay::default);
+        end.wake_if(true);
         end.over = self.refusal.is_some();
     }
 
@@ -255,10 +333,16 @@ impl Flow {
             return;
         };
         let engine = side.engine(world);
+        // A shard wakes the relays of a connection that it has lost.
+        let is_woken = end.alarm.0.swap(false, Ordering::Relaxed);
+        if !is_woken && engine.peek(place.0).is_some() {
+            return;
+        }
         let mut at = At { engine, place };
         at.with(|tunnel, flow, _| tunnel.take_notice(flow));
         let heard = end.host.heard_fin();
-        let mut cx = Context::from_waker(Waker::noop());
+        let waker = Waker::from(Arc::clone(&end.alarm));
+        let mut cx = Context::from_waker(&waker);
         let polled = relay.poll(&mut cx, &mut at, &mut end.host);
         if let Poll::Ready(outcome) = polled
             && outcome != Outcome::LanReset

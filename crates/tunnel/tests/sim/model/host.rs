@@ -90,6 +90,21 @@ impl Host {
         }
     }
 
+    /// A host that writes `plan` bytes, ends, and takes all that comes.
+    pub(super) fn greedy(
+        dice: &mut Dice,
+        now: Instant,
+        (number, index): (u64, usize),
+        plan: u64,
+    ) -> Self {
+        Self {
+            plan,
+            pace: Pace::Greedy,
+            silent: false,
+            ..Self::new(dice, now, number, index)
+        }
+    }
+
     /// First bytes, at most `most`, which cross with OPEN.
     pub(super) fn first_bytes(&mut self, most: u64) -> Bytes {
         let first = self.plan.min(most);
@@ -97,28 +112,31 @@ impl Host {
         self.writes.piece(0, first).into()
     }
 
-    /// The host writes what it can.
-    pub(super) fn write(&mut self, dice: &mut Dice, phase: Phase) {
+    /// The host writes what it can; true if the relay has something to hear.
+    pub(super) fn write(&mut self, dice: &mut Dice, phase: Phase) -> bool {
         let hurry = phase > Phase::Lively;
         if self.finished || self.reset || (!hurry && dice.one_in(3)) {
-            return;
+            return false;
         }
         let piece = if hurry { ROOM } else { 1 + dice.below(PIECE) };
         let room = ROOM - (self.sent - self.taken);
         self.sent += piece.min(room).min(self.plan - self.sent);
         let ends = (hurry || dice.one_in(4)) && (!self.silent || phase == Phase::Last);
         self.finished = self.sent == self.plan && ends;
+        self.finished || self.sent > self.taken
     }
 
-    /// The host reads what it wants.
-    pub(super) fn read(&mut self, now: Instant, phase: Phase) {
+    /// The host reads what it wants; true if that makes room.
+    pub(super) fn read(&mut self, now: Instant, phase: Phase) -> bool {
         let hurry = phase > Phase::Lively;
         let most = match self.pace {
             Pace::Slow(bytes) if !hurry => bytes,
             Pace::Stalled(until) if !hurry && until > now => 0,
             _ => u64::MAX,
         };
-        self.read += most.min(self.arrived - self.read);
+        let size = most.min(self.arrived - self.read);
+        self.read += size;
+        size > 0
     }
 
     /// The host resets the connection.
@@ -214,7 +232,8 @@ impl LanSocket for Host {
     }
 
     fn poll_hangup(&mut self, _: &mut Context<'_>) -> Poll<io::Error> {
-        match self.reset {
+        // Who has been told of the error is not told again.
+        match self.reset && !self.told {
             true => Poll::Ready(ErrorKind::ConnectionReset.into()),
             false => Poll::Pending,
         }

@@ -5,6 +5,7 @@
 //! ended. What a host hears follows from that: all bytes in order, FIN after the last, a reset after those before it, a refusal
 //! before any, and the loss of the tunnel only if a daemon was restarted. In the end nothing is left at either end.
 
+mod contest;
 mod dice;
 mod flow;
 mod host;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use bentpipe_link::LinkConfig;
 use bentpipe_testbed::world::{World, preset};
-use bentpipe_tunnel::engine::Engine;
+use bentpipe_tunnel::engine::{ConnectionId, Engine};
 
 use crate::outage::set_outage;
 use crate::satellite::link;
@@ -56,6 +57,8 @@ struct Run {
     dark_until: Option<Duration>,
     /// When the last tunnel was begun.
     connected: Duration,
+    /// The link carries less in a second than short downloads can ask for at once.
+    is_narrow: bool,
 }
 
 fn path(seed: u64) -> LinkConfig {
@@ -72,7 +75,8 @@ fn path(seed: u64) -> LinkConfig {
 impl Run {
     fn new(seed: u64) -> Self {
         let mut world = World::new(&path(seed), seed);
-        world.behaviour.opened = Some(Vec::new());
+        world.terminals[0].noticed = Some(Vec::new());
+        watch(&mut world);
         world.run_until(SOON, "the handshake", World::is_ready);
         Self {
             world,
@@ -83,6 +87,7 @@ impl Run {
             forgotten: 0,
             dark_until: None,
             connected: Duration::ZERO,
+            is_narrow: seed % 4 != 3,
         }
     }
 
@@ -98,6 +103,9 @@ impl Run {
         set_outage(&mut self.world, false);
         self.finish(Phase::Hurried, |flow| !flow.was_reset());
         self.finish(Phase::Last, |_| false);
+        if self.is_narrow {
+            self.contest();
+        }
         self.world.run_for(Duration::from_secs(10));
         let left = [&self.world.terminals[0].engine, &self.world.server].map(held);
         assert_eq!(
@@ -153,12 +161,16 @@ impl Run {
         };
         if self.flows.len() < MOST {
             let number = self.opened + 1;
-            let tunnels = &self.world.terminals[0].tunnels;
-            let lost = tunnels[..self.forgotten].contains(&id);
+            let lost = self.is_forgotten(id);
             let flow = Flow::open(&mut self.world, &mut self.dice, number, id, lost);
             self.opened += u64::from(flow.is_some());
             self.flows.extend(flow);
         }
+    }
+
+    /// The server may know nothing of the tunnel `id` any more.
+    fn is_forgotten(&self, id: ConnectionId) -> bool {
+        self.world.terminals[0].tunnels[..self.forgotten].contains(&id)
     }
 
     fn cut(&mut self, policy: bool) {
@@ -179,7 +191,7 @@ impl Run {
     fn restart(&mut self) {
         self.forgotten = self.world.terminals[0].tunnels.len();
         self.world.restart_server();
-        self.world.behaviour.opened = Some(Vec::new());
+        watch(&mut self.world);
         for flow in &mut self.flows {
             flow.on_lost(Side::Server);
         }
@@ -198,6 +210,16 @@ impl Run {
                 flow.unwrap_or_else(|| panic!("the server hears of flow {number} after its end"));
             flow.on_opened(&mut self.dice, self.world.now, (connection, key));
         }
+        for (side, noticed) in [
+            (Side::Client, &mut self.world.terminals[0].noticed),
+            (Side::Server, &mut self.world.behaviour.noticed),
+        ] {
+            for place in noticed.iter_mut().flat_map(std::mem::take) {
+                self.flows
+                    .iter()
+                    .for_each(|flow| flow.on_notice(side, place));
+            }
+        }
         for flow in &mut self.flows {
             flow.turn(&mut self.world, &mut self.dice, phase);
         }
@@ -206,6 +228,12 @@ impl Run {
             self.heard += over.heard();
         }
     }
+}
+
+/// Has the world tell what its server hears of flows.
+fn watch(world: &mut World) {
+    world.behaviour.opened = Some(Vec::new());
+    world.behaviour.noticed = Some(Vec::new());
 }
 
 /// Flows and bytes that an engine holds, and bytes of credit that it has promised to flows.

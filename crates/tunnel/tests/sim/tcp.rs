@@ -2,15 +2,35 @@
 
 use std::time::{Duration, Instant};
 
-use crate::sim::next_wakeup;
-use crate::tcp::{ACK, Ack, Algorithm, Config, Receiver, SEGMENT, Segment, Sender};
-use crate::{Law, LossModel, Marking, Pipe, PipeConfig, QueueLimit};
-use bentpipe_units::{BitRate, ByteCount, Ratio};
-
-use super::common::{clean, origin, seed};
+use bentpipe_link::sim::next_wakeup;
+use bentpipe_link::{Law, LossModel, Marking, Pipe, PipeConfig, QueueLimit, Schedule};
+use bentpipe_testbed::tcp::{ACK, Ack, Algorithm, Config, Receiver, SEGMENT, Segment, Sender};
+use bentpipe_units::{BitRate, ByteCount, Ratio, Seed};
 
 const SECOND: Duration = Duration::from_secs(1);
 const CUBIC: Algorithm = Algorithm::Cubic { hystart: true };
+
+/// A link without losses and with a large queue.
+fn clean(rate: BitRate, one_way_delay: Duration) -> PipeConfig {
+    PipeConfig {
+        rate,
+        one_way_delay,
+        queue: QueueLimit::Packets(usize::MAX),
+        loss: LossModel::None,
+        outages: Vec::new(),
+        schedule: Schedule::none(),
+        policer: None,
+    }
+}
+
+/// The origin of a test's virtual time; nothing reads the clock after it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an Instant can be had in no other way"
+)]
+fn origin() -> Instant {
+    Instant::now()
+}
 
 /// Senders behind one bottleneck, their receivers beyond it.
 struct Bottleneck {
@@ -24,12 +44,12 @@ struct Bottleneck {
 
 impl Bottleneck {
     fn new(data: &PipeConfig, configs: &[Config]) -> Self {
-        let start = origin();
+        let (start, seed) = (origin(), Seed::new(1));
         let acks = clean(BitRate::megabits_per_second(100), data.one_way_delay);
         Self {
             now: start,
-            data: Pipe::new(data, seed(), start),
-            acks: Pipe::new(&acks, seed(), start),
+            data: Pipe::new(data, seed, start),
+            acks: Pipe::new(&acks, seed, start),
             flows: configs
                 .iter()
                 .map(|config| (Sender::new(*config), Receiver::default()))

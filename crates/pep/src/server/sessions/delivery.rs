@@ -1,0 +1,106 @@
+//! Packets between clients' tunnels, or their associations of LES, and this machine.
+
+use std::convert::Infallible;
+use std::future::pending;
+
+use bentpipe_proto::tunnel::CloseCode;
+use bytes::Bytes;
+
+use super::super::les::LesInbox;
+use super::super::packets::Inbox;
+use super::Sessions;
+use crate::les::BATCH;
+use crate::process;
+use bentpipe_tunnel::engine::ConnectionId;
+
+/// Packets of a client have come by LES.
+pub(super) fn take_layered(sessions: &Sessions, id: ConnectionId, packets: Vec<Bytes>) {
+    let now = process::now();
+    let mut open = sessions.open.borrow_mut();
+    let Some(session) = open.get_mut(&id).filter(|_| !packets.is_empty()) else {
+        return;
+    };
+    sessions.shard.change(id, |connection| {
+        let crossing = &mut session.crossing;
+        crossing.take_layered(&sessions.shared, now, connection, packets);
+    });
+}
+
+/// Takes in packets of LES; never ends.
+pub(in crate::server) async fn take_in_layered(
+    sessions: &Sessions,
+    inbox: Option<LesInbox>,
+) -> Infallible {
+    if let Some((layered, mut inbox)) = sessions.ways.layered().zip(inbox) {
+        let mut batch = Vec::with_capacity(BATCH);
+        while inbox.recv_many(&mut batch, BATCH).await > 0 {
+            for (id, packets) in layered.open(batch.drain(..)) {
+                take_layered(sessions, id, packets);
+            }
+        }
+    }
+    pending().await
+}
+
+/// A client's packets have come.
+pub(super) fn take(sessions: &Sessions, id: ConnectionId) {
+    let now = process::now();
+    let mut open = sessions.open.borrow_mut();
+    let Some(session) = open.get_mut(&id) else {
+        return;
+    };
+    sessions.shard.change(id, |connection| {
+        session.crossing.take(&sessions.shared, now, connection);
+    });
+}
+
+/// Sends packets for this shard's clients; never ends.
+pub(in crate::server) async fn deliver(sessions: &Sessions, inbox: Option<Inbox>) {
+    let Some(mut inbox) = inbox else {
+        return pending().await;
+    };
+    while let Some(batch) = inbox.recv().await {
+        let now = process::now();
+        let mut open = sessions.open.borrow_mut();
+        sessions.shard.with(|engine| {
+            for (id, packet) in batch {
+                let known = open.get_mut(&id);
+                if known.is_some_and(|known| !known.crossing.admits(now, &packet)) {
+                    continue;
+                }
+                let layered = sessions.ways.layered();
+                if layered.is_some_and(|layered| layered.send(id, &packet)) {
+                    continue;
+                }
+                if let Some(connection) = engine.connection(id) {
+                    connection.tunnel.send_packet(now, packet);
+                }
+            }
+        });
+    }
+    pending::<()>().await;
+}
+
+/// Ends the tunnels of clients that have been given a `max_rate`, which packets of LES do not keep. They come back without.
+pub(super) fn withdraw_les(sessions: &Sessions) {
+    let Some(layered) = sessions.ways.layered() else {
+        return;
+    };
+    let open = sessions.open.borrow();
+    let paced = open
+        .iter()
+        .filter(|(id, session)| session.client.is_paced() && layered.has(**id));
+    let paced: Vec<_> = paced.map(|(id, _)| *id).collect();
+    drop(open);
+    for id in paced {
+        tracing::info!(
+            client = sessions.name(id),
+            "has a max_rate now, which packets of LES do not keep: its tunnel begins anew"
+        );
+        sessions.close(
+            id,
+            CloseCode::NoError,
+            "a max_rate, which LES does not keep",
+        );
+    }
+}
