@@ -3,6 +3,7 @@
 mod beside;
 mod crowd;
 mod dnsmasq;
+mod own_name;
 pub(crate) mod resolver;
 
 use std::io::{Read as _, Write as _};

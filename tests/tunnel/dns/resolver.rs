@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use bentpipe_emulator::topology::{TERMINAL_LAN, host, host6};
+use bentpipe_emulator::topology::{GATEWAY_SAT, TERMINAL_LAN, host, host6};
 use bentpipe_testbed::route::Place;
 
 /// What honest answers say.
@@ -16,6 +16,9 @@ pub(crate) const TRUE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// The hosts of the web's that `host0`, `host1`, and so on are.
 const HOSTS: [&str; 4] = ["host0", "host1", "host2", "host3"];
+
+/// Name of the client's server.
+pub(crate) const SERVER: &str = "gateway";
 
 /// The type of a query for an IPv6 address.
 const AAAA: u8 = 28;
@@ -157,10 +160,10 @@ fn answer(query: &[u8], address: Ipv4Addr, count: usize) -> Vec<u8> {
     let end = question_end(query);
     let name = first_label(query);
     let number = (0..).zip(HOSTS).find(|(_, host)| *host == name);
-    let address = if name == "rebind" {
-        TERMINAL_LAN
-    } else {
-        address
+    let address = match name.as_str() {
+        "rebind" => TERMINAL_LAN,
+        SERVER => GATEWAY_SAT,
+        _ => address,
     };
     let (rtype, data) = match (number, query[end - 3]) {
         (Some((number, _)), AAAA) => (AAAA, host6(number).octets().to_vec()),

@@ -71,6 +71,7 @@ use crate::config::{ClientConfig, ClientFile, PortProtocol, Publish, Role};
 use crate::events;
 use crate::keys::{self, PrivateKey};
 use crate::metrics::Metrics;
+use crate::net::lookup::Lookups;
 use crate::page::PageServer;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
@@ -290,6 +291,13 @@ fn socket(config: &ClientConfig) -> Result<UdpSocket, RunError> {
     #[cfg(not(target_os = "linux"))]
     let _ = config;
     Ok(socket.into())
+}
+
+/// Lookups of servers' and PEPs' names.
+fn lookups(config: &ClientConfig) -> Lookups {
+    let intercept = config.front.intercept.as_ref();
+    let intercepted = intercept.is_some_and(|intercept| intercept.local);
+    Lookups::marked(frontend::own_mark(&config.front).filter(|_| intercepted))
 }
 
 fn engine(config: &ClientConfig, key: &PrivateKey, pool: &Arc<MemoryPool>) -> Engine {

@@ -47,13 +47,13 @@ impl Servers {
         let remembered =
             ClientMemory::load(&config.state_dir, "servers.json", "the server's address");
         Ok(Self {
+            lookups: super::lookups(&config),
             config,
             own: key.public(),
             reset_key: identity::reset_key(key),
             crypto,
             enrolments,
             remembered: RefCell::new(remembered),
-            lookups: Lookups::default(),
             dual_stack,
         })
     }

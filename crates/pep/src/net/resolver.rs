@@ -38,6 +38,9 @@ const FRESH: Duration = Duration::from_secs(10);
 /// Path of the list.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
+/// Path of the list that systemd-resolved itself asks, where [`RESOLV_CONF`] names systemd-resolved alone.
+const BEHIND_RESOLVED: &str = "/run/systemd/resolve/resolv.conf";
+
 /// Longest list that is read, bytes.
 const MAX_FILE: u64 = 64 << 10;
 
@@ -108,18 +111,23 @@ impl Resolver {
         if self.configured.is_empty() {
             return look_up_by_system(name.to_owned(), permit).await;
         }
-        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-        if name == "localhost" || name.ends_with(".localhost") {
-            return Ok(vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()]);
-        }
-        if let Some(known) = self.hosts().get(&name) {
-            return Ok(known.clone());
-        }
-        let found = self.addresses(&name).await;
+        let found = self.find(name).await;
         match found.is_empty() {
             true => Err(ReplyCode::NameNotFound),
             false => Ok(found),
         }
+    }
+
+    /// The addresses of `name` in /etc/hosts, or if it is not there, those that the resolvers know; empty: none does.
+    pub(crate) async fn find(&self, name: &str) -> Vec<IpAddr> {
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        if name == "localhost" || name.ends_with(".localhost") {
+            return vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
+        }
+        if let Some(known) = self.hosts().get(&name) {
+            return known.clone();
+        }
+        self.addresses(&name).await
     }
 
     /// The addresses that resolvers know of `name`: IPv6 first where this machine has a route of it.
@@ -211,7 +219,7 @@ impl Resolver {
         {
             return servers.clone();
         }
-        let servers: Rc<[SocketAddr]> = match system_servers() {
+        let servers: Rc<[SocketAddr]> = match system_servers(self.mark.is_some()) {
             Ok(servers) => servers.into(),
             // Without a descriptor left to read it by, the file may still name those of before.
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -259,9 +267,19 @@ async fn look_up_by_system(
     found.map_err(|_| ReplyCode::NameNotFound)
 }
 
-/// The resolvers that this machine uses; none if its file makes no sense.
-fn system_servers() -> io::Result<Vec<SocketAddr>> {
-    let bytes = crate::state::read(std::path::Path::new(RESOLV_CONF), MAX_FILE)?;
+/// The resolvers that this machine uses; none if its file makes no sense. `marked`: those that programs of this machine ask in turn,
+/// as far as it is known.
+fn system_servers(marked: bool) -> io::Result<Vec<SocketAddr>> {
+    let own = servers_in(RESOLV_CONF)?;
+    // Its own questions have no mark.
+    if marked && own.iter().all(|server| server.ip().is_loopback()) {
+        return Ok(servers_in(BEHIND_RESOLVED).unwrap_or(own));
+    }
+    Ok(own)
+}
+
+fn servers_in(file: &str) -> io::Result<Vec<SocketAddr>> {
+    let bytes = crate::state::read(std::path::Path::new(file), MAX_FILE)?;
     let Ok(config) = resolv_conf::Config::parse(&bytes) else {
         return Ok(Vec::new());
     };

@@ -84,7 +84,12 @@ impl Layering {
         socket: impl Fn() -> Result<std::net::UdpSocket, RunError>,
     ) -> Result<Self, RunError> {
         let shown = (key, config.identity.allow_classical);
-        let peps = Peps::new(&les.peps, shown, socket()?, &config.state_dir)?;
+        let peps = Peps::new(
+            &les.peps,
+            shown,
+            socket()?,
+            (&config.state_dir, super::lookups(config)),
+        )?;
         let keys = config.servers.iter();
         Ok(Self {
             config: les.clone(),

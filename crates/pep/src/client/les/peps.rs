@@ -84,7 +84,7 @@ impl Peps {
         list: &[LesPep],
         (key, allow_classical): (&PrivateKey, bool),
         socket: std::net::UdpSocket,
-        state_dir: &Path,
+        (state_dir, lookups): (&Path, Lookups),
     ) -> Result<Self, RunError> {
         let seed = Seed::new(process::random_u64());
         let dual_stack = socket.local_addr()?.is_ipv6();
@@ -96,7 +96,7 @@ impl Peps {
             dual_stack,
             list: RefCell::default(),
             introduced: RefCell::new(memory),
-            lookups: Lookups::default(),
+            lookups,
         };
         for pep in list {
             peps.add(pep.clone())?;
