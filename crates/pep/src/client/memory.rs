@@ -1,5 +1,5 @@
 //! What the client remembers on disk from one run to the next: the servers' last good addresses, for a ship's router
-//! boots without DNS, the links that it has crossed (`link.rs`), and what servers assigned (`les/ahead.rs`).
+//! boots without DNS, the links that it has crossed (`link.rs`), and what servers assigned (`les/greetings.rs`).
 
 use std::collections::BTreeMap;
 use std::path::Path;

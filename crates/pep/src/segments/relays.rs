@@ -30,7 +30,7 @@ use crate::status;
 use crate::status::SegmentsRefused;
 use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::transport::{FlowKey, Streams, Tunnel};
-use obstacles::Obstacle;
+use obstacles::RelayObstacle;
 
 /// Stream of a connection.
 pub(super) type Place = (ConnectionId, FlowKey);
@@ -107,7 +107,7 @@ pub(super) struct SegmentRelays {
     tunnel: Option<ConnectionId>,
     /// No more flows are taken.
     draining: bool,
-    /// Flows that were not relayed for an [`Obstacle`].
+    /// Flows that were not relayed for a [`RelayObstacle`].
     hindered: SegmentsRefused,
     /// Packets for the devices, and the side that each goes to.
     out: Vec<(Side, Bytes)>,
@@ -332,7 +332,7 @@ impl SegmentRelays {
             };
             Some((id, self.shard.change(id, open)??))
         });
-        let entered = place.ok_or(Obstacle::Tunnel).and_then(|place| {
+        let entered = place.ok_or(RelayObstacle::Tunnel).and_then(|place| {
             self.enter(member, place).map_or(Ok(place), |obstacle| {
                 self.release(place);
                 Err(obstacle)
@@ -350,15 +350,15 @@ impl SegmentRelays {
     }
 
     /// Notes that a flow has a stream; or names the obstacle, for which it must not have one.
-    fn enter(&mut self, member: Member, place: Place) -> Option<Obstacle> {
+    fn enter(&mut self, member: Member, place: Place) -> Option<RelayObstacle> {
         let Some(name) = self.tables.of(member.form).name(member.id).copied() else {
-            return Some(Obstacle::Tunnel);
+            return Some(RelayObstacle::Tunnel);
         };
         if member.form == Form::Zones && !self.layers.stays(&name.scope) {
-            return Some(Obstacle::Key);
+            return Some(RelayObstacle::Key);
         }
         if !self.journal.begin(&name) {
-            return Some(Obstacle::Journal);
+            return Some(RelayObstacle::Journal);
         }
         self.names.insert(member, name);
         self.places.insert(member, place);

@@ -9,6 +9,7 @@ mod clients;
 mod command;
 mod connected;
 mod crossing;
+mod delivery;
 mod enrolled;
 mod enrolment;
 mod families;

@@ -3,8 +3,6 @@
 //! Events of the engine and commands of the main thread come in; the engine is told what a client may do. Which ways a client's
 //! traffic takes is in `ways.rs`; its packets are in `delivery.rs` and `crossing.rs`, its ports in `publishing.rs`.
 
-pub(super) mod delivery;
-
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
@@ -20,6 +18,7 @@ use tokio::time::{interval, timeout};
 use super::command::{self, Command};
 use super::connected::{Connected, path};
 use super::crossing::Crossing;
+use super::delivery;
 use super::pool::Reports;
 use super::ways::Ways;
 use super::worker::{Shared, Worker};

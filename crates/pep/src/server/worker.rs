@@ -14,12 +14,13 @@ use tokio::task::LocalSet;
 
 use super::clients::Clients;
 use super::command::Command;
+use super::delivery;
 use super::les::{LayeredTunnels, LesInbox};
 use super::notices::Notices;
 use super::packets::{Inbox, Packets, Sockets};
 use super::pool::Reports;
 use super::registry::Registry;
-use super::sessions::{Sessions, delivery};
+use super::sessions::Sessions;
 use super::shares::ClientPlaces;
 use super::sle::{FreshFlow, SealedTunnels};
 use super::tls::{self, FreshWire};

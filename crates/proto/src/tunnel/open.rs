@@ -1,4 +1,4 @@
-//! OPEN: the first bytes of the stream of a flow or a page, client to server (`PROTOCOL.md` §6.1).
+//! OPEN: the first bytes of the stream of a flow or a page, client to server (`PROTOCOL.md` §6).
 //!
 //! Written by the client's relay in front of the flow's first payload, read by the server before it dials.
 //! Whether the destination may be dialled is not decided here.

@@ -1,4 +1,4 @@
-//! REPLY: the first bytes of a flow's stream, server to client (`PROTOCOL.md` §6.2).
+//! REPLY: the first bytes of a flow's stream, server to client (`PROTOCOL.md` §6).
 //!
 //! Written by the server once its connect has ended one way or the other, before any payload; read at the client,
 //! whose front ends turn the code into what they can say (a SOCKS reply, an HTTP status, an nft entry, a reset).

@@ -21,7 +21,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// One segment that was sent and is not acknowledged cumulatively.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SegmentState {
     /// As this transmission.
     InFlight(u64),
     Lost,
@@ -48,7 +48,7 @@ pub struct Sender {
     window: Window,
     /// The first segment that is not acknowledged, and the state of it and those after it.
     first: u64,
-    segments: VecDeque<State>,
+    segments: VecDeque<SegmentState>,
     arrived: Ranges,
     /// Transmissions in flight in the order in which they left, some of them obsolete.
     order: VecDeque<(u64, u64)>,
@@ -98,7 +98,7 @@ impl Sender {
         self.transmissions += 1;
         self.in_flight += 1;
         self.stats.sent += 1;
-        let state = State::InFlight(transmission);
+        let state = SegmentState::InFlight(transmission);
         let index = (sequence - self.first) as usize;
         if index == self.segments.len() {
             self.segments.push_back(state);
@@ -121,7 +121,7 @@ impl Sender {
         while let Some(sequence) = self.lost.pop_front() {
             let index = sequence.checked_sub(self.first);
             let state = index.and_then(|index| self.segments.get(index as usize));
-            if state == Some(&State::Lost) {
+            if state == Some(&SegmentState::Lost) {
                 return Some(sequence);
             }
         }
@@ -185,8 +185,8 @@ impl Sender {
                 let Some(state) = self.segments.get_mut(index) else {
                     break;
                 };
-                self.in_flight -= u64::from(matches!(state, State::InFlight(_)));
-                *state = State::Arrived;
+                self.in_flight -= u64::from(matches!(state, SegmentState::InFlight(_)));
+                *state = SegmentState::Arrived;
                 count += 1;
             }
         }
@@ -200,11 +200,11 @@ impl Sender {
             let index = sequence.checked_sub(self.first).map(|index| index as usize);
             let state = index.and_then(|index| self.segments.get_mut(index));
             match state {
-                Some(state) if *state == State::InFlight(transmission) => {
+                Some(state) if *state == SegmentState::InFlight(transmission) => {
                     if transmission + REORDERING > newest {
                         return last;
                     }
-                    *state = State::Lost;
+                    *state = SegmentState::Lost;
                     self.in_flight -= 1;
                     self.lost.push_back(sequence);
                     last = Some(transmission);
@@ -254,8 +254,8 @@ impl Sender {
             return;
         }
         for (sequence, state) in (self.first..).zip(&mut self.segments) {
-            if matches!(state, State::InFlight(_)) {
-                *state = State::Lost;
+            if matches!(state, SegmentState::InFlight(_)) {
+                *state = SegmentState::Lost;
                 self.lost.push_back(sequence);
             }
         }

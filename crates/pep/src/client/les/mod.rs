@@ -11,7 +11,7 @@
 //! tunnel, and so does every one while the tunnel goes over TLS, because UDP does not pass: then the rules lead them to the
 //! listener ([`Layering::leads`]).
 
-mod ahead;
+mod greetings;
 mod laboratory;
 mod peps;
 mod road;
@@ -37,9 +37,9 @@ use crate::keys::PrivateKey;
 use crate::les::{BATCH, LesTraffic, READ, begins_connection, fresh, material, psk, tcp};
 use crate::process::{self, RunError};
 use crate::status;
-use ahead::LastWordsMemory;
 use bentpipe_tunnel::engine::Connection;
 use bentpipe_tunnel::transport::LesAccord;
+use greetings::Greetings;
 use laboratory::{Laboratory, LaboratoryAnswer};
 use peps::Peps;
 use road::{LesAgreement, LesRoad};
@@ -63,12 +63,7 @@ pub(crate) struct Layering {
     laboratory: Option<Laboratory>,
     /// PEPs that are to have K2.
     peps: Rc<Peps>,
-    /// Public keys of the servers, by their numbers.
-    servers: Vec<String>,
-    /// Words of each server the last time. A server that is only tried has a tunnel as well, so each has its own.
-    last: RefCell<LastWordsMemory>,
-    /// Packets have left before a greeting, and none has come since.
-    ungreeted: Cell<bool>,
+    greetings: Greetings,
 }
 
 impl Layering {
@@ -90,7 +85,6 @@ impl Layering {
             socket()?,
             (&config.state_dir, super::lookups(config)),
         )?;
-        let keys = config.servers.iter();
         Ok(Self {
             config: les.clone(),
             tunnels: tunnels.clone(),
@@ -105,9 +99,7 @@ impl Layering {
                 .map_err(RunError::Key)?
                 .map(|psk| Laboratory::new(psk, les.port)),
             peps: Rc::new(peps),
-            servers: keys.map(|server| server.public_key.to_string()).collect(),
-            last: RefCell::new(ahead::load(&config.state_dir)),
-            ungreeted: Cell::new(false),
+            greetings: Greetings::load(config),
         })
     }
 
@@ -126,7 +118,7 @@ impl Layering {
             peps: self.peps.keys(),
             ends: [own.unwrap_or(server), server],
             introduced: self.peps.introduced(),
-            accepted: self.accepted_by(attempt.server),
+            accepted: self.peps.among(&self.greetings.accepted(attempt.server)),
         }
     }
 
@@ -204,7 +196,8 @@ impl Layering {
                 if let Some(newest) = agreed.initiator.live().receives().last() {
                     self.peps.end_without(newest);
                 }
-                self.remember_accepted(agreed.number, &agreed.initiator.plan().accepted);
+                let accepted = self.peps.names(&agreed.initiator.plan().accepted);
+                self.greetings.on_accepted(agreed.number, accepted);
                 self.traffic.borrow_mut().begun();
                 // So that the random bytes cannot be opened later in what was recorded.
                 self.tunnels.change(id, Connection::renew_keys);

@@ -65,6 +65,27 @@ impl Layering {
         }
     }
 
+    /// Addresses that the device begins with: packets may leave from them before the greeting.
+    pub(in crate::client) fn assigned_before(&self) -> Vec<IpNet> {
+        match self.config.handshake {
+            Handshake::Short => self.greetings.assigned(),
+            Handshake::Paper | Handshake::Psk => Vec::new(),
+        }
+    }
+
+    /// True if packets may leave by `agreed` before the server's greeting, from the device's addresses `own`.
+    fn goes_ahead(&self, agreed: &LesAgreement, own: &[IpNet]) -> bool {
+        let plan = agreed.initiator.plan();
+        // A connection whose beginning a PEP cannot read goes past it to its end.
+        let legible = plan.peps.iter().all(|pep| plan.accepted.contains(pep));
+        let over_udp = |connection: &Connection| (!connection.is_on_reliable_wire()).then_some(());
+        plan.handshake == Handshake::Short
+            && legible
+            && self.greetings.permit(agreed.number, own)
+            && matches!(&*self.road.borrow(), LesRoad::NoTunnel)
+            && self.tunnels.look_at(agreed.tunnel, over_udp).is_some()
+    }
+
     /// The handshake of an attempt is complete: Q1 goes with its last message, behind HELLO. A server without LES skips it. `own`
     /// are the device's addresses.
     pub(in crate::client) fn on_connected(&self, attempt: &Attempt, own: &[IpNet]) {
@@ -76,7 +97,7 @@ impl Layering {
         early.retain(|agreed| self.tunnels.look_at(agreed.tunnel, |_| Some(())).is_some());
         let mut agreed = self.agreement(attempt);
         if self.goes_ahead(&agreed, own) {
-            self.ungreeted.set(true);
+            self.greetings.on_ahead();
             self.advance(&mut agreed);
             self.road.replace(LesRoad::Agreed(Box::new(agreed)));
             return;
@@ -98,7 +119,13 @@ impl Layering {
         let accord = |connection: &Connection| Some(connection.tunnel.agreement().les());
         let accord = self.tunnels.look_at(attempt.id, accord);
         let accord = accord.unwrap_or(LesAccord::Lacking);
-        self.remember_greeting(attempt, accord);
+        let assigned = self.tunnels.look_at(attempt.id, |connection| {
+            let hello = connection.tunnel.agreement().remote()?;
+            Some(hello.assigned.iter().copied().map(IpNet::from).collect())
+        });
+        let assigned = assigned.filter(|_| accord == LesAccord::Agreed);
+        self.greetings
+            .on_greeting(attempt.server, assigned.unwrap_or_default());
         let early = self.early.take().into_iter().map(Box::new);
         let ahead = match self.road.replace(LesRoad::NoTunnel) {
             LesRoad::Agreed(agreed) => Some(agreed),

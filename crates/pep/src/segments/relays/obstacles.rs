@@ -6,7 +6,7 @@ use super::SegmentRelays;
 
 /// Reason why a flow cannot be relayed here although both PEPs know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Obstacle {
+pub(super) enum RelayObstacle {
     /// The other PEP cannot be asked, or does not answer.
     Tunnel,
     /// The keys of its headers are about to go.
@@ -39,11 +39,11 @@ impl SegmentRelays {
     }
 
     /// Counts a flow that is not relayed.
-    pub(super) const fn hinder(&mut self, obstacle: Obstacle) {
+    pub(super) const fn hinder(&mut self, obstacle: RelayObstacle) {
         *match obstacle {
-            Obstacle::Tunnel => &mut self.hindered.no_tunnel,
-            Obstacle::Key => &mut self.hindered.no_key,
-            Obstacle::Journal => &mut self.hindered.no_disk,
+            RelayObstacle::Tunnel => &mut self.hindered.no_tunnel,
+            RelayObstacle::Key => &mut self.hindered.no_key,
+            RelayObstacle::Journal => &mut self.hindered.no_disk,
         } += 1;
     }
 }

@@ -6,7 +6,7 @@ use bentpipe_proto::relay::End;
 use bentpipe_segments::{Cause, Message, Opening, Parser};
 use bytes::{Bytes, BytesMut};
 
-use super::{Carried, Member, Obstacle, Place, SegmentRelays, Use};
+use super::{Carried, Member, Place, RelayObstacle, SegmentRelays, Use};
 use bentpipe_tunnel::transport::{Incoming, Tunnel};
 
 /// Bytes of messages that are written at once.
@@ -105,7 +105,7 @@ impl SegmentRelays {
         }
         // An answer that does not arrive leaves the flow to this PEP alone.
         if self.usable().is_none() {
-            self.hinder(Obstacle::Tunnel);
+            self.hinder(RelayObstacle::Tunnel);
             return self.refuse(place, Cause::Unknown);
         }
         let form = opening.form;

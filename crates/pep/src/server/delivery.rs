@@ -6,9 +6,9 @@ use std::future::pending;
 use bentpipe_proto::tunnel::CloseCode;
 use bytes::Bytes;
 
-use super::super::les::LesInbox;
-use super::super::packets::Inbox;
-use super::Sessions;
+use super::les::LesInbox;
+use super::packets::Inbox;
+use super::sessions::Sessions;
 use crate::les::BATCH;
 use crate::process;
 use bentpipe_tunnel::engine::ConnectionId;
@@ -27,11 +27,8 @@ pub(super) fn take_layered(sessions: &Sessions, id: ConnectionId, packets: Vec<B
 }
 
 /// Takes in packets of LES; never ends.
-pub(in crate::server) async fn take_in_layered(
-    sessions: &Sessions,
-    inbox: Option<LesInbox>,
-) -> Infallible {
-    if let Some((layered, mut inbox)) = sessions.ways.layered().zip(inbox) {
+pub(super) async fn take_in_layered(sessions: &Sessions, inbox: Option<LesInbox>) -> Infallible {
+    if let Some((layered, mut inbox)) = sessions.ways().layered().zip(inbox) {
         let mut batch = Vec::with_capacity(BATCH);
         while inbox.recv_many(&mut batch, BATCH).await > 0 {
             for (id, packets) in layered.open(batch.drain(..)) {
@@ -55,7 +52,7 @@ pub(super) fn take(sessions: &Sessions, id: ConnectionId) {
 }
 
 /// Sends packets for this shard's clients; never ends.
-pub(in crate::server) async fn deliver(sessions: &Sessions, inbox: Option<Inbox>) {
+pub(super) async fn deliver(sessions: &Sessions, inbox: Option<Inbox>) {
     let Some(mut inbox) = inbox else {
         return pending().await;
     };
@@ -68,7 +65,7 @@ pub(in crate::server) async fn deliver(sessions: &Sessions, inbox: Option<Inbox>
                 if known.is_some_and(|known| !known.crossing.admits(now, &packet)) {
                     continue;
                 }
-                let layered = sessions.ways.layered();
+                let layered = sessions.ways().layered();
                 if layered.is_some_and(|layered| layered.send(id, &packet)) {
                     continue;
                 }
@@ -83,7 +80,7 @@ pub(in crate::server) async fn deliver(sessions: &Sessions, inbox: Option<Inbox>
 
 /// Ends the tunnels of clients that have been given a `max_rate`, which packets of LES do not keep. They come back without.
 pub(super) fn withdraw_les(sessions: &Sessions) {
-    let Some(layered) = sessions.ways.layered() else {
+    let Some(layered) = sessions.ways().layered() else {
         return;
     };
     let open = sessions.open.borrow();
