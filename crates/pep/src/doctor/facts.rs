@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bentpipe_sys::link::Port;
 use bentpipe_sys::nftables::BaseChain;
 use bentpipe_tunnel::engine::TrialOutcome;
 
@@ -240,6 +241,8 @@ pub(super) struct ClientFacts {
     pub(super) local: bool,
     /// Interfaces that it takes in and that do not exist.
     pub(super) missing: Vec<String>,
+    /// Interfaces that it takes in and that are ports of others.
+    pub(super) ports: Vec<Port>,
     /// Something is forwarded in clear: `bypass`, `other = "direct"` or a rule.
     pub(super) forwards: Option<&'static str>,
     /// The server, which does not know the client's key, takes the code that the client has.

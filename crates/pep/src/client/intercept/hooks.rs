@@ -9,11 +9,11 @@ use super::{DnsInterception, Interception, Other};
 use crate::firewall::{Chain, anonymous};
 
 /// The hook before routing, and the chain for what the LAN sends.
-pub(super) fn prerouting(it: &Interception) -> [Chain; 2] {
+pub(super) fn prerouting(it: &Interception, held: &[String]) -> [Chain; 2] {
     let lan =
         (!it.interfaces.is_empty()).then(|| format!("iifname {{ {} }} goto from_lan", names(it)));
     let mut chain = Chain::at("prerouting", "filter", "prerouting priority mangle")
-        .rules(arriving_elsewhere(it))
+        .rules(arriving_elsewhere(it, held))
         .rules(packets::arriving(it))
         .rules(lan);
     if it.local {
@@ -58,12 +58,13 @@ fn from_lan(it: &Interception) -> Chain {
 }
 
 /// Rule that marks what comes in by other interfaces: a check of its source (`rp_filter`) asks for the way back as if the LAN
-/// sent there, and the routing rules bar what the LAN sends without one.
-pub(super) fn arriving_elsewhere(it: &Interception) -> Option<String> {
+/// sent there, and the routing rules bar what the LAN sends without one. What comes in by those of these names is `held`.
+pub(super) fn arriving_elsewhere(it: &Interception, held: &[String]) -> Option<String> {
     let rule = || {
+        let others = it.interfaces.iter().chain(held).map(|name| quoted(name));
         format!(
-            "iifname != {{ {}, \"lo\" }} {} {}",
-            names(it),
+            "iifname != {} {} {}",
+            anonymous(others.chain([quoted("lo")])),
             it.routing.direct().none_borne(),
             it.routing.direct().set()
         )
@@ -98,6 +99,22 @@ pub(super) fn renamed(it: &Interception, indices: &[u32]) -> Option<Chain> {
         anonymous(indices),
         anonymous(known.map(|name| format!("\"{name}\"")))
     )))
+}
+
+/// Rule by which what comes in by these names goes nowhere: hosts of the LAN are behind, and no rule takes in what they send.
+pub(super) fn holding(held: &[String]) -> Option<String> {
+    let names = || anonymous(held.iter().map(|name| quoted(name)));
+    (!held.is_empty()).then(|| format!("iifname {} counter drop", names()))
+}
+
+/// Chain of [`holding`].
+pub(super) fn held(held: &[String]) -> Option<Chain> {
+    let rule = holding(held)?;
+    Some(Chain::at("held", "filter", "forward priority filter - 10").rule(rule))
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{name}\"")
 }
 
 /// The hook of this machine's own packets, and the mark for what it lets pass.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bentpipe_sys::claim::Claim;
 use bentpipe_sys::command::run;
 use bentpipe_sys::hold::Hold;
+use bentpipe_sys::link::Port;
 use bentpipe_sys::nft::{self, Table};
 use bentpipe_sys::nftables::{self, Fingerprint};
 use bentpipe_sys::policy_rule::PolicyRule;
@@ -18,7 +19,7 @@ use super::gate::ADMITTED_FOR;
 use super::kept::{self, Count, Kept, LearnedAddress};
 use super::lan::{self, Lan};
 use super::upkeep::{self, Lack, Wanted};
-use super::{Interception, REFUSED_FOR, barrier, invalid};
+use super::{Interception, REFUSED_FOR, barrier, guard, invalid};
 use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_device};
 
 /// Answer that the kernel gives in the place of a destination.
@@ -65,7 +66,10 @@ impl Installed {
     /// # Errors
     /// As [`Interception::install_claimed`].
     pub(super) fn put_in_force(it: &Interception, claim: Claim) -> io::Result<Self> {
-        let lan = Lan::of(it)?;
+        let lan = Lan::of(it).map_err(|error| match renewed_guard(it) {
+            Ok(()) => error,
+            Err(other) => io::Error::new(error.kind(), format!("{error}; {other}")),
+        })?;
         let (body, exempt) = it.prepared(&lan, &Kept::default())?;
         // The guard exists first: whatever fails below is undone by it.
         let mut installed = Self {
@@ -94,7 +98,7 @@ impl Installed {
         // In force first: what is forwarded from then on is subject to it.
         installed.replace(&body)?;
         // And behind it the rules that let pass only what it marks.
-        let barrier = barrier::of_client(it);
+        let barrier = barrier::of_client(it, &[]);
         barrier::remove(barrier::Holder::Client, &barrier)?;
         installed.heed_marks()?;
         barrier.iter().try_for_each(PolicyRule::add)?;
@@ -194,7 +198,7 @@ impl Installed {
 
     /// Has all other interfaces heed marks, if routing rules drop what has none.
     fn heed_marks(&mut self) -> io::Result<()> {
-        if barrier::of_client(&self.current).is_empty() {
+        if barrier::of_client(&self.current, &[]).is_empty() {
             return Ok(());
         }
         let unheeded = Setting::unheeded(&self.current.interfaces)?;
@@ -226,10 +230,22 @@ impl Installed {
         let (body, exempt) = changed.prepared(&lan, &kept)?;
         self.replace(&body)?;
         lan.keep_in()?;
+        let held_before = self.lan.surfaces();
         self.lan = lan;
         self.exempt = exempt;
         self.current = changed.clone();
+        if self.lan.surfaces() != held_before {
+            self.hold_surfaces()?;
+        }
         self.hold_own()
+    }
+
+    /// Bars what comes in past the interfaces that have become ports of others, and no more what did, in the guard as well.
+    fn hold_surfaces(&self) -> io::Result<()> {
+        let wanted = barrier::of_client(&self.current, &self.lan.surfaces());
+        wanted.iter().try_for_each(PolicyRule::add)?;
+        barrier::remove(barrier::Holder::Client, &wanted)?;
+        renewed_guard(&self.current)
     }
 
     /// Puts the second line for this machine's own traffic in force, or takes it back, as the interception has it. After
@@ -297,6 +313,7 @@ impl Installed {
     /// Things that are to be in the kernel now.
     #[must_use]
     pub fn wanted(&self) -> Wanted {
+        let held = self.lan.surfaces();
         let routes = self
             .routes
             .iter()
@@ -304,11 +321,11 @@ impl Installed {
         Wanted {
             generation: self.generation,
             table: self.print,
-            rules: upkeep::rules(&self.current),
+            rules: upkeep::rules(&self.current, &held),
             routes: routes.chain(self.lan.routes()).collect(),
             interfaces: self.current.interfaces.clone(),
             lan: self.lan.clone(),
-            guard_rules: barrier::of_guard(&self.current),
+            guard_rules: barrier::of_guard(&self.current, &held),
             device: self.current.device().map(str::to_owned),
             attached: self.attached,
         }
@@ -319,6 +336,12 @@ impl Installed {
     #[must_use]
     pub fn missing(&self) -> &[String] {
         self.lan.missing()
+    }
+
+    /// Intercepted interfaces that are ports of others now. What comes in by these others is dropped.
+    #[must_use]
+    pub fn ports(&self) -> &[Port] {
+        self.lan.ports()
     }
 
     /// True if packets are led into the device.
@@ -370,6 +393,14 @@ impl Installed {
         }
         let_go(&self.settings, &self.table)?;
         self.routes.iter().try_for_each(MarkedRoute::remove)
+    }
+}
+
+/// Puts the guard in force again if it is on: interfaces that were not there then may be ports of others.
+fn renewed_guard(it: &Interception) -> io::Result<()> {
+    match guard::is_on()? {
+        true => it.guard(),
+        false => Ok(()),
     }
 }
 

@@ -27,6 +27,8 @@ use kept::Kept;
 use lan::Lan;
 
 pub use device::{Device, TcpIntoDevice};
+pub use lan::fault_of_port;
+pub(crate) use lan::name_the_master;
 pub use dns::{DnsInterception, RouterDns};
 pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{guard_listing, guard_off};

@@ -58,10 +58,12 @@ pub(super) fn body(it: &Interception, lan: &Lan, inbound: &[Inbound], kept: &Kep
     ));
     text.push_str(&packets::chains(it, lan.addresses()));
     text.push_str(&printed(rules(it)));
-    text.push_str(&printed(hooks::prerouting(it)));
+    let held = lan.surfaces();
+    text.push_str(&printed(hooks::prerouting(it, &held)));
     let forward = (!it.interfaces.is_empty()).then(|| hooks::forward(it));
     text.push_str(&printed(forward));
     text.push_str(&printed(hooks::renamed(it, lan.indices())));
+    text.push_str(&printed(hooks::held(&held)));
     if it.local {
         text.push_str(&printed(hooks::output(it)));
     }
@@ -288,7 +290,7 @@ mod tests {
                 other,
                 ..everything()
             };
-            let prerouting = printed(prerouting(&it));
+            let prerouting = printed(prerouting(&it, &[]));
             let (_, from_lan) = prerouting.split_once("chain from_lan").unwrap();
             for chain in [from_lan, &printed(output(&it))] {
                 let exempt = position(chain, "@exempt6");
@@ -309,7 +311,7 @@ mod tests {
             "{text}"
         );
         // Before the router's own addresses are left alone.
-        let text = printed(prerouting(&everything()));
+        let text = printed(prerouting(&everything(), &[]));
         assert!(position(&text, "goto dns_of_router") < position(&text, NEVER));
         // Without a listener they are what their protocol is.
         let text = body(
@@ -339,7 +341,7 @@ mod tests {
         it.carrying = false;
         assert!(!open(&it));
         it.fail_open = true;
-        let (from_lan, own) = (printed(prerouting(&it)), printed(output(&it)));
+        let (from_lan, own) = (printed(prerouting(&it, &[])), printed(output(&it)));
         for (chain, rules) in [(&from_lan, "jump rules"), (&own, "jump rules_own")] {
             let places = [rules, "    goto direct", "goto carry"].map(|part| position(chain, part));
             assert!(places.is_sorted(), "{chain}");

@@ -316,6 +316,7 @@ fn front(front: &FrontEnds) -> ClientFacts {
         needs_device: front.tunnels_packets().is_some(),
         local: intercept.is_some_and(|it| it.local),
         missing: interfaces.iter().filter(missing).cloned().collect(),
+        ports: link::ports(&there, interfaces),
         forwards: match intercept {
             None => None,
             Some(it) if it.other == OtherTraffic::Direct => Some("other = \"direct\""),

@@ -3,6 +3,7 @@
 use super::far::{self, FarWords};
 use super::network::list;
 use super::{fail, ok, warn};
+use crate::client::intercept::name_the_master;
 use crate::doctor::Finding;
 use crate::doctor::facts::{AuthorityFacts, ClientFacts, Facts};
 
@@ -19,6 +20,12 @@ pub(super) fn judge(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
             Some("name in `[intercept] interfaces` what `ip link` shows".into()),
         ));
     }
+    let ports = client.ports.iter();
+    findings.extend(ports.map(|port| {
+        let why = "what its hosts send comes in by that one, and no rule takes it in";
+        let text = format!("{}; {why}", name_the_master(port));
+        fail("interfaces", text, None)
+    }));
     findings.extend(settings(facts, client));
     findings.extend(client.authority.as_ref().map(authority));
     findings
