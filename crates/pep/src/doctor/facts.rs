@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bentpipe_sys::link::Port;
 use bentpipe_sys::nftables::BaseChain;
+use bentpipe_sys::policy_rule::StrayRoute;
 use bentpipe_tunnel::engine::TrialOutcome;
 
 use crate::config::Role;
@@ -243,6 +244,8 @@ pub(super) struct ClientFacts {
     pub(super) missing: Vec<String>,
     /// Interfaces that it takes in and that are ports of others.
     pub(super) ports: Vec<Port>,
+    /// Routes that lead hosts of these interfaces elsewhere.
+    pub(super) strays: Vec<StrayRoute>,
     /// Something is forwarded in clear: `bypass`, `other = "direct"` or a rule.
     pub(super) forwards: Option<&'static str>,
     /// The server, which does not know the client's key, takes the code that the client has.

@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use bentpipe_sys::device;
 use bentpipe_sys::link::Port;
+use bentpipe_sys::policy_rule::{MAIN, StrayRoute};
 use bentpipe_sys::watch::Object;
 
-use crate::client::intercept::{Installed, Lack, SeenInKernel, lacking, name_the_master};
+use crate::client::intercept::{
+    Installed, Lack, SeenInKernel, lacking, name_the_master, name_the_stray,
+};
 use crate::client::kept_device::{KeptDevice, lock};
 use crate::kernel::{Faults, KernelPart, Subject};
 
@@ -20,6 +23,8 @@ pub(super) enum InterceptedPart {
     Interface(String),
     /// An intercepted interface that is a port of another: what its hosts send comes in by that one.
     Port(Port),
+    /// A route that leads hosts of the LAN elsewhere.
+    Stray(StrayRoute),
     /// Something of table, rules, routes and settings.
     Lack(Lack),
 }
@@ -31,6 +36,7 @@ impl KernelPart for InterceptedPart {
             Self::Interface(name) | Self::Port(Port { name, .. }) => {
                 format!("intercepted interface {name}")
             }
+            Self::Stray(stray) => format!("way to the LAN's {} by {}", stray.to, stray.device),
             Self::Lack(lack) => lack.to_string(),
         }
     }
@@ -39,6 +45,7 @@ impl KernelPart for InterceptedPart {
         match self {
             Self::Device => Object::Link(device::NAME.to_owned()),
             Self::Interface(name) | Self::Port(Port { name, .. }) => Object::Link(name.clone()),
+            Self::Stray(_) => Object::Route(MAIN),
             Self::Lack(lack) => lack.object(),
         }
     }
@@ -97,6 +104,8 @@ impl Subject for Upkeep {
             faults.extend(missing.map(|name| (InterceptedPart::Interface(name), "is gone")));
             let ports = rules.ports().iter().cloned();
             faults.extend(ports.map(|port| (InterceptedPart::Port(port), "is a port of another")));
+            let strays = rules.strays().iter().cloned();
+            faults.extend(strays.map(|stray| (InterceptedPart::Stray(stray), "is astray")));
         }
         // Routes into a device that is not there come with it.
         lacks.retain(|lack| {
@@ -120,6 +129,7 @@ impl Subject for Upkeep {
                 name_the_master(port),
                 port.master
             ))),
+            (InterceptedPart::Stray(stray), _) => Err(io::Error::other(name_the_stray(stray))),
             (InterceptedPart::Lack(lack), _) => {
                 let mut rules = lock(&self.rules);
                 rules.as_mut().map_or(Ok(()), |rules| rules.mend(lack))

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use super::packets;
 use super::ruleset::{DNS, EXEMPT, ICMP, LEFT_ALONE, NEIGHBOURS, NEVER, OPENING, names};
 use super::{DnsInterception, Interception, Other};
-use crate::firewall::{Chain, anonymous};
+use crate::firewall::{Chain, Mark, anonymous};
 
 /// The hook before routing, and the chain for what the LAN sends.
 pub(super) fn prerouting(it: &Interception, held: &[String]) -> [Chain; 2] {
@@ -152,7 +152,7 @@ pub(super) fn output(it: &Interception) -> [Chain; 2] {
 }
 
 /// The last word: nothing marked leaves the machine by the wrong device (a rule was flushed, a socket is bound to an
-/// interface).
+/// interface), and no answer on a connection that is carried (a route covers the LAN's prefix).
 pub(super) fn guard_out(it: &Interception) -> Chain {
     let wrong_way =
         |mark: String, device: &dyn Display| format!("{mark} oifname != \"{device}\" counter drop");
@@ -160,6 +160,22 @@ pub(super) fn guard_out(it: &Interception) -> Chain {
     Chain::at("guard_out", "filter", "postrouting priority mangle")
         .rule(wrong_way(it.routing.intercepted().borne(), &"lo"))
         .rules(tunnel)
+        .rules(answers_astray(it))
+}
+
+/// Rules by which answers on connections that are carried leave by the LAN's interfaces, into the device, to this machine, or not at all.
+fn answers_astray(it: &Interception) -> [String; 3] {
+    let lan = it.interfaces.iter().map(|name| quoted(name));
+    let near = anonymous(lan.chain([quoted("lo"), quoted(&it.device.name)]));
+    let astray = |which: String| format!("{which} oifname != {near} counter drop");
+    let of = |mark: Mark| astray(format!("ct direction reply {}", mark.borne_by_connection()));
+    // A listener's sockets bear the addresses of others, and the kernel may have forgotten the connection.
+    let in_the_name_of_others = format!("{} fib saddr type != local", it.routing.own().borne());
+    [
+        of(it.routing.intercepted()),
+        of(it.routing.tunnel()),
+        astray(in_the_name_of_others),
+    ]
 }
 
 /// Chain by which nobody reaches the listeners' own ports except through TPROXY.

@@ -11,7 +11,7 @@ use bentpipe_sys::hold::Hold;
 use bentpipe_sys::link::Port;
 use bentpipe_sys::nft::{self, Table};
 use bentpipe_sys::nftables::{self, Fingerprint};
-use bentpipe_sys::policy_rule::PolicyRule;
+use bentpipe_sys::policy_rule::{PolicyRule, StrayRoute};
 use bentpipe_sys::route::{MarkedRoute, Target};
 use ipnet::IpNet;
 
@@ -342,6 +342,12 @@ impl Installed {
     #[must_use]
     pub fn ports(&self) -> &[Port] {
         self.lan.ports()
+    }
+
+    /// Routes that lead addresses of the LAN elsewhere. What is for these, on connections that are carried, is dropped.
+    #[must_use]
+    pub fn strays(&self) -> &[StrayRoute] {
+        self.lan.strays()
     }
 
     /// True if packets are led into the device.

@@ -13,7 +13,7 @@ use std::io;
 use std::net::IpAddr;
 
 use bentpipe_sys::link::{self, Link, Port};
-use bentpipe_sys::policy_rule::{Family, MAIN, TableRoute, Way};
+use bentpipe_sys::policy_rule::{Family, MAIN, StrayRoute, TableRoute, Way};
 use ipnet::IpNet;
 
 use super::{Interception, Routing, invalid, ruleset};
@@ -39,6 +39,8 @@ pub(super) struct Lan {
     missing: Vec<String>,
     /// Those that are ports of others.
     ports: Vec<Port>,
+    /// Routes that lead addresses of the prefixes elsewhere.
+    strays: Vec<StrayRoute>,
 }
 
 impl Lan {
@@ -107,6 +109,7 @@ impl Lan {
                 lan.homes.entry(home).or_default().push(prefix);
             }
         }
+        lan.strays = stray_routes(&lan.prefixes, &lan.indices);
         lan.remember(interfaces, known);
         lan.sort();
         Ok(lan)
@@ -162,6 +165,11 @@ impl Lan {
         &self.missing
     }
 
+    /// Routes that lead addresses of the LAN elsewhere.
+    pub(super) fn strays(&self) -> &[StrayRoute] {
+        &self.strays
+    }
+
     /// Interfaces that are ports of others.
     pub(super) fn ports(&self) -> &[Port] {
         &self.ports
@@ -209,6 +217,33 @@ impl Lan {
         wanted.iter().try_for_each(TableRoute::replace)?;
         remove_but(&wanted)
     }
+}
+
+fn stray_routes(prefixes: &[IpNet], indices: &[u32]) -> Vec<StrayRoute> {
+    let homes = prefixes.iter().copied();
+    let homes: Vec<_> = homes.filter(|prefix| !is_link_local(prefix)).collect();
+    StrayRoute::list(&homes, indices).unwrap_or_else(|error| {
+        // What is dropped is dropped all the same.
+        tracing::debug!("routes that lead hosts of the LAN elsewhere are not looked for: {error}");
+        Vec::new()
+    })
+}
+
+/// Routes that lead addresses of these interfaces' prefixes elsewhere.
+///
+/// # Errors
+/// The kernel gave no answer.
+pub(crate) fn strays_of(interfaces: &[String]) -> io::Result<Vec<StrayRoute>> {
+    let device = Interception::new(0).device.name;
+    Ok(Lan::present(interfaces, Some(&device), None)?.strays)
+}
+
+/// The fault that a route leads to hosts of the LAN elsewhere, with its mend.
+pub(crate) fn name_the_stray(StrayRoute { to, device }: &StrayRoute) -> String {
+    format!(
+        "a route leads there by {device}, and what is for these hosts goes nowhere; remove it (`ip route del {to} dev {device}`), and \
+         have the uplink's DHCP client set none (option 121), or give the LAN another prefix"
+    )
 }
 
 /// The fault that the interface `name` is a port of another, if it is one.

@@ -148,7 +148,7 @@ fn rules(it: &Interception) -> Vec<Chain> {
             .rule(format_args!("goto {end}"))
     };
     let mut chains = vec![
-        policy::blocked(),
+        policy::blocked(it.routing.intercepted()),
         carry("carry", "goto dns", "intercept", "other"),
         carry("carry_always", "goto dns", "intercept", packets),
         policy::chain(&it.rules, "rules", "carry_always"),
@@ -170,6 +170,7 @@ fn rules(it: &Interception) -> Vec<Chain> {
 /// another name server is to have them.
 fn lookups(it: &Interception, DnsInterception { port, router }: DnsInterception) -> [Chain; 2] {
     let dns = Chain::new("dns")
+        .rule(it.routing.intercepted().set_on_connection())
         .rule(it.routing.intercepted().set())
         .rule(format_args!("{DNS} tproxy to :{port} accept"))
         .rules(unheard(it));
@@ -222,7 +223,9 @@ fn refuse(it: &Interception) -> Chain {
 }
 
 fn intercept(it: &Interception) -> Chain {
+    // What answers on the connection is known by its mark, refusals first of all; see `hooks::guard_out`.
     Chain::new("intercept")
+        .rule(it.routing.intercepted().set_on_connection())
         .rule("jump refuse")
         .rule(format_args!("{OPENING} jump gates"))
         .rule(it.routing.intercepted().set())
@@ -261,6 +264,7 @@ mod tests {
     fn marks_then_tproxies_then_drops() {
         let text = intercept(&Interception::new(7)).to_string();
         let order = [
+            "ct mark set",
             "jump refuse",
             "jump gates",
             "meta mark set",

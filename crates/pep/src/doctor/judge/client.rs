@@ -3,7 +3,7 @@
 use super::far::{self, FarWords};
 use super::network::list;
 use super::{fail, ok, warn};
-use crate::client::intercept::name_the_master;
+use crate::client::intercept::{name_the_master, name_the_stray};
 use crate::doctor::Finding;
 use crate::doctor::facts::{AuthorityFacts, ClientFacts, Facts};
 
@@ -25,6 +25,10 @@ pub(super) fn judge(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
         let why = "what its hosts send comes in by that one, and no rule takes it in";
         let text = format!("{}; {why}", name_the_master(port));
         fail("interfaces", text, None)
+    }));
+    findings.extend(client.strays.iter().map(|stray| {
+        let text = format!("the LAN's {}: {}", stray.to, name_the_stray(stray));
+        fail("routes", text, None)
     }));
     findings.extend(settings(facts, client));
     findings.extend(client.authority.as_ref().map(authority));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bentpipe_sys::link::Port;
 use bentpipe_sys::nftables::{BaseChain, FORWARD, INPUT};
+use bentpipe_sys::policy_rule::StrayRoute;
 use bentpipe_tunnel::engine::TrialOutcome;
 
 use super::*;
@@ -102,6 +103,7 @@ fn client(reached: HandshakeResult) -> ClientFacts {
         local: true,
         missing: Vec::new(),
         ports: Vec::new(),
+        strays: Vec::new(),
         forwards: None,
         enrols: false,
         public_key: Some("KEY=".into()),
@@ -544,6 +546,16 @@ fn ports_files_and_names() {
     };
     let said = ["lan0 is a port of br-lan", "name br-lan in `interfaces`"];
     must_find(port, Fail, "interfaces", &said);
+    let stray = |facts: &mut Facts| {
+        let mut client = client(HandshakeResult::TunnelUp("up".into()));
+        client.strays = vec![StrayRoute {
+            to: "10.1.0.0/25".parse().unwrap(),
+            device: "wan0".into(),
+        }];
+        content(facts).side = SideFacts::Client(client);
+    };
+    let said = ["10.1.0.0/25", "by wan0", "option 121"];
+    must_find(stray, Fail, "routes", &said);
 }
 
 #[test]
