@@ -87,7 +87,7 @@ pub struct Port {
 /// Steps from an interface to the outermost one that are followed; a bond in a bridge in a VRF has three.
 const MAX_NESTED: usize = 8;
 
-/// Those of `named` that are ports, as `links` has them. One whose master is `named` as well is none.
+/// Ports among the interfaces `named`, as `links` has them. One whose master is `named` as well is none.
 #[must_use]
 pub fn ports(links: &[Link], named: &[String]) -> Vec<Port> {
     let of = |index: u32| links.iter().find(|link| link.index == index);

@@ -129,7 +129,9 @@ impl Subject for Upkeep {
                 name_the_master(port),
                 port.master
             ))),
-            (InterceptedPart::Stray(stray), _) => Err(io::Error::other(name_the_stray(stray))),
+            (InterceptedPart::Stray(stray), _) => {
+                Err(io::Error::other(name_the_stray(stray).join("; ")))
+            }
             (InterceptedPart::Lack(lack), _) => {
                 let mut rules = lock(&self.rules);
                 rules.as_mut().map_or(Ok(()), |rules| rules.mend(lack))

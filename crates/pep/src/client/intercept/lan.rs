@@ -238,12 +238,15 @@ pub(crate) fn strays_of(interfaces: &[String]) -> io::Result<Vec<StrayRoute>> {
     Ok(Lan::present(interfaces, Some(&device), None)?.strays)
 }
 
-/// The fault that a route leads to hosts of the LAN elsewhere, with its mend.
-pub(crate) fn name_the_stray(StrayRoute { to, device }: &StrayRoute) -> String {
-    format!(
-        "a route leads there by {device}, and what is for these hosts goes nowhere; remove it (`ip route del {to} dev {device}`), and \
-         have the uplink's DHCP client set none (option 121), or give the LAN another prefix"
-    )
+/// The fault that a route leads to hosts of the LAN elsewhere, and its mend.
+pub(crate) fn name_the_stray(StrayRoute { to, device }: &StrayRoute) -> [String; 2] {
+    [
+        format!("a route leads there by {device}, and what is for these hosts goes nowhere"),
+        format!(
+            "remove it (`ip route del {to} dev {device}`), and have the uplink's DHCP client set none (option 121), or give the LAN \
+             another prefix"
+        ),
+    ]
 }
 
 /// The fault that the interface `name` is a port of another, if it is one.
