@@ -1,5 +1,7 @@
 //! An interception in force: what changes while it is, what is put back, and its removal.
 
+mod surroundings;
+
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,10 +10,9 @@ use std::time::Duration;
 use bentpipe_sys::claim::Claim;
 use bentpipe_sys::command::run;
 use bentpipe_sys::hold::Hold;
-use bentpipe_sys::link::Port;
 use bentpipe_sys::nft::{self, Table};
 use bentpipe_sys::nftables::{self, Fingerprint};
-use bentpipe_sys::policy_rule::{PolicyRule, StrayRoute};
+use bentpipe_sys::policy_rule::PolicyRule;
 use bentpipe_sys::route::{MarkedRoute, Target};
 use ipnet::IpNet;
 
@@ -19,8 +20,9 @@ use super::gate::ADMITTED_FOR;
 use super::kept::{self, Count, Kept, LearnedAddress};
 use super::lan::{self, Lan};
 use super::upkeep::{self, Lack, Wanted};
-use super::{Interception, REFUSED_FOR, barrier, guard, invalid};
+use super::{Interception, REFUSED_FOR, barrier, invalid};
 use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_device};
+use surroundings::renewed_guard;
 
 /// Answer that the kernel gives in the place of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,14 +242,6 @@ impl Installed {
         self.hold_own()
     }
 
-    /// Bars what comes in past the interfaces that have become ports of others, and no more what did, in the guard as well.
-    fn hold_surfaces(&self) -> io::Result<()> {
-        let wanted = barrier::of_client(&self.current, &self.lan.surfaces());
-        wanted.iter().try_for_each(PolicyRule::add)?;
-        barrier::remove(barrier::Holder::Client, &wanted)?;
-        renewed_guard(&self.current)
-    }
-
     /// Puts the second line for this machine's own traffic in force, or takes it back, as the interception has it. After
     /// the table, whose marks let pass what the second line drops.
     fn hold_own(&mut self) -> io::Result<()> {
@@ -331,25 +325,6 @@ impl Installed {
         }
     }
 
-    /// Names of intercepted interfaces that no interface has now: it was removed, or has another name. What comes in by
-    /// one that was renamed is dropped.
-    #[must_use]
-    pub fn missing(&self) -> &[String] {
-        self.lan.missing()
-    }
-
-    /// Intercepted interfaces that are ports of others now. What comes in by these others is dropped.
-    #[must_use]
-    pub fn ports(&self) -> &[Port] {
-        self.lan.ports()
-    }
-
-    /// Routes that lead addresses of the LAN elsewhere. What is for these, on connections that are carried, is dropped.
-    #[must_use]
-    pub fn strays(&self) -> &[StrayRoute] {
-        self.lan.strays()
-    }
-
     /// True if packets are led into the device.
     #[must_use]
     pub const fn is_attached(&self) -> bool {
@@ -399,14 +374,6 @@ impl Installed {
         }
         let_go(&self.settings, &self.table)?;
         self.routes.iter().try_for_each(MarkedRoute::remove)
-    }
-}
-
-/// Puts the guard in force again if it is on: interfaces that were not there then may be ports of others.
-fn renewed_guard(it: &Interception) -> io::Result<()> {
-    match guard::is_on()? {
-        true => it.guard(),
-        false => Ok(()),
     }
 }
 
