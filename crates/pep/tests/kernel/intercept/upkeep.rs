@@ -150,7 +150,7 @@ fn ip(net: &Net, line: &str) {
 fn bridge(net: &Net) {
     ip(net, "link add br-lan type bridge");
     ip(net, "link set br-lan up");
-    ip(net, "link add br-lan.7 link br-lan type vlan id 7");
+    ip(net, "link add share0 link br-lan type macvlan");
     ip(net, "link set lan0 master br-lan");
     for address in ["10.1.0.1/24", "fd00:1::1/64"] {
         ip(net, &format!("addr del {address} dev lan0"));
@@ -176,7 +176,7 @@ fn a_lan_behind_a_bridge_that_is_not_named_is_kept_in() {
     mend(&mut installed);
     let ports = installed.at(|installed| installed.ports().to_vec());
     assert_eq!((&*ports[0].name, &*ports[0].master), ("lan0", "br-lan"));
-    assert_eq!(ports[0].surfaces, ["br-lan", "br-lan.7"]);
+    assert_eq!(ports[0].surfaces, ["br-lan", "share0"]);
     let silent = |when: &str| {
         send_other(&net.lan);
         connect_briefly(&net);
@@ -204,7 +204,7 @@ fn a_lan_behind_a_bridge_that_is_not_named_is_kept_in() {
     silent("with the guard after a client that did not start");
     // With the bridge's own name all is well, whatever its ports are.
     let named = Interception {
-        interfaces: ["br-lan", "br-lan.7", "lan0"].map(String::from).into(),
+        interfaces: ["br-lan", "share0", "lan0"].map(String::from).into(),
         ..it
     };
     let mut installed = Inside::install(&net.router, &named);
