@@ -28,6 +28,10 @@ pub struct Link {
     pub mtu: u32,
     /// The interface is a bridge.
     pub bridge: bool,
+    /// Number of the interface that this one is a port of (bridge, bond, VRF): what comes in counts as that one's.
+    pub master: Option<u32>,
+    /// Number of the interface whose packets this one has a share of, if it is a VLAN, a MACVLAN or an IPVLAN.
+    pub parent: Option<u32>,
     /// Kind of the device that leads elsewhere in packets of its own (`wireguard`, `tun`), as `ip` names it.
     pub tunnel: Option<String>,
 }
@@ -69,6 +73,49 @@ pub fn links() -> io::Result<Vec<Link>> {
         .collect())
 }
 
+/// An interface that is a port of another (bridge, bond, VRF): what comes in by it counts as come in by that one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Port {
+    /// Name of the interface.
+    pub name: String,
+    /// Name of the one that it is a port of; of several, one in the other, the outermost.
+    pub master: String,
+    /// Names that what comes in by the port can bear then: the master, and VLANs and the like on it.
+    pub surfaces: Vec<String>,
+}
+
+/// Steps from an interface to the outermost one that are followed; a bond in a bridge in a VRF has three.
+const MAX_NESTED: usize = 8;
+
+/// Ports among the interfaces `named`, as `links` has them. One whose master is `named` as well is none.
+#[must_use]
+pub fn ports(links: &[Link], named: &[String]) -> Vec<Port> {
+    let of = |index: u32| links.iter().find(|link| link.index == index);
+    let port = |link: &Link| {
+        let above = |link: &&Link| link.master.and_then(of);
+        let nested = std::iter::successors(above(&link), above).take(MAX_NESTED);
+        let master = nested.last()?;
+        let mut indices = vec![master.index];
+        for _ in 0..MAX_NESTED {
+            let on = |link: &&Link| link.parent.is_some_and(|parent| indices.contains(&parent));
+            let more: Vec<_> = links.iter().filter(on).map(|link| link.index).collect();
+            indices.extend(more);
+            indices.sort_unstable();
+            indices.dedup();
+        }
+        let surfaces = indices.into_iter().filter_map(of);
+        let surfaces = surfaces.map(|link| link.name.clone());
+        Some(Port {
+            name: link.name.clone(),
+            master: master.name.clone(),
+            surfaces: surfaces.filter(|name| !named.contains(name)).collect(),
+        })
+    };
+    let listed = links.iter().filter(|link| named.contains(&link.name));
+    let ports = listed.filter_map(port);
+    ports.filter(|port| !named.contains(&port.master)).collect()
+}
+
 /// Reads what the kernel tells of an interface.
 pub(crate) fn read_link(message: &LinkMessage) -> Link {
     let mut link = Link {
@@ -77,20 +124,32 @@ pub(crate) fn read_link(message: &LinkMessage) -> Link {
         up: message.header.flags.contains(LinkFlags::Up),
         mtu: 0,
         bridge: false,
+        master: None,
+        parent: None,
         tunnel: None,
     };
+    let (mut below, mut shares) = (None, false);
     for attribute in &message.attributes {
         match attribute {
+            LinkAttribute::Link(index) => below = Some(*index),
             LinkAttribute::IfName(name) => link.name.clone_from(name),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::Controller(index) => link.master = (*index != 0).then_some(*index),
             LinkAttribute::LinkInfo(info) => {
                 link.bridge = info.contains(&LinkInfo::Kind(InfoKind::Bridge));
                 link.tunnel = info.iter().find_map(tunnel);
+                shares = info.iter().any(is_share);
             }
             _ => {}
         }
     }
+    link.parent = below.filter(|_| shares);
     link
+}
+
+fn is_share(info: &LinkInfo) -> bool {
+    use InfoKind::{IpVlan, MacVlan, Vlan};
+    matches!(info, LinkInfo::Kind(Vlan | MacVlan | IpVlan))
 }
 
 fn tunnel(info: &LinkInfo) -> Option<String> {

@@ -13,7 +13,7 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{change, list};
-pub use table_route::{MAIN, TableRoute, Way};
+pub use table_route::{MAIN, StrayRoute, TableRoute, Way};
 
 /// An IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -39,14 +39,17 @@ pub(crate) fn join(options: &Join) -> Result<(), Failure> {
     // A name of an interface may be wrong, or missing yet: said now, not at the next boot.
     for interface in &options.lan {
         let said = match is_there(interface) {
-            Ok(true) => continue,
+            Ok(true) => match port(interface) {
+                Some(fault) => fault,
+                None => continue,
+            },
             Ok(false) => format!("there is no interface `{interface}` on this machine now"),
             Err(error) => {
                 format!("whether there is an interface `{interface}` cannot be found out: {error}")
             }
         };
         super::super::hint(&format!(
-            "{said}, and without it the client does not start; `ip link` lists them, and `interfaces` in {} has the name",
+            "{said}; the client does not start so. `ip link` lists them, and `interfaces` in {} has the name",
             config.display()
         ));
     }
@@ -73,6 +76,14 @@ fn is_there(interface: &str) -> io::Result<bool> {
     return is_known(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)), interface);
     #[cfg(not(target_os = "linux"))]
     Ok(!interface.is_empty())
+}
+
+/// Fault of an interface that is a port of another, if it is one.
+fn port(interface: &str) -> Option<String> {
+    #[cfg(target_os = "linux")]
+    return bentpipe_pep::client::intercept::fault_of_port(interface);
+    #[cfg(not(target_os = "linux"))]
+    None
 }
 
 /// True if the kernel knows an interface of this name, asked by `socket`.

@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bentpipe_sys::link::Port;
 use bentpipe_sys::nftables::BaseChain;
+use bentpipe_sys::policy_rule::StrayRoute;
 use bentpipe_tunnel::engine::TrialOutcome;
 
 use crate::config::Role;
@@ -240,6 +242,10 @@ pub(super) struct ClientFacts {
     pub(super) local: bool,
     /// Interfaces that it takes in and that do not exist.
     pub(super) missing: Vec<String>,
+    /// Interfaces that it takes in and that are ports of others.
+    pub(super) ports: Vec<Port>,
+    /// Routes that lead hosts of these interfaces elsewhere.
+    pub(super) strays: Vec<StrayRoute>,
     /// Something is forwarded in clear: `bypass`, `other = "direct"` or a rule.
     pub(super) forwards: Option<&'static str>,
     /// The server, which does not know the client's key, takes the code that the client has.

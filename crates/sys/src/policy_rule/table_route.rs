@@ -40,6 +40,96 @@ pub struct TableRoute {
     pub way: Way,
 }
 
+/// A route of the main table that leads addresses of a prefix elsewhere than into the interface that has it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StrayRoute {
+    /// The destinations.
+    pub to: IpNet,
+    /// Name of the interface that the route leads to.
+    pub device: String,
+}
+
+impl StrayRoute {
+    /// Routes that cover all or some of `prefixes`, and lead to interfaces that are not of `own` numbers; those to nowhere are none.
+    ///
+    /// # Errors
+    /// The kernel gave no answer, or has more than 100 000 routes.
+    pub fn list(prefixes: &[IpNet], own: &[u32]) -> io::Result<Vec<Self>> {
+        let names = link::names()?;
+        let mut strays = Vec::new();
+        for family in Family::usable() {
+            let of_family = |net: &&IpNet| net.addr().is_ipv6() == (family == Family::V6);
+            let prefixes: Vec<_> = prefixes.iter().filter(of_family).collect();
+            if prefixes.is_empty() {
+                continue;
+            }
+            let mut message = RouteMessage::default();
+            message.header.address_family = family.netlink();
+            message.header.kind = RouteType::Unicast;
+            message.attributes.push(RouteAttribute::Table(MAIN));
+            let listed = list(RouteNetlinkMessage::GetRoute(message))?;
+            let leading: Vec<_> = listed.iter().filter_map(Leading::read).collect();
+            let better = |one: &&Leading| {
+                !own.contains(&one.device)
+                    && prefixes.iter().any(|prefix| prefix.contains(&one.to))
+                    // Of two to the same prefix, the one with the lower metric counts.
+                    && !leading.iter().any(|other| {
+                        own.contains(&other.device) && other.to == one.to && other.metric < one.metric
+                    })
+            };
+            strays.extend(leading.iter().filter(better).filter_map(|one| {
+                let (_, device) = names.iter().find(|(index, _)| *index == one.device)?;
+                let (to, device) = (one.to, device.clone());
+                Some(Self { to, device })
+            }));
+        }
+        strays.sort_unstable();
+        strays.dedup();
+        Ok(strays)
+    }
+}
+
+/// Parts of a route that say where it leads, by a gateway or without.
+struct Leading {
+    to: IpNet,
+    metric: u32,
+    device: u32,
+}
+
+impl Leading {
+    fn read(message: &RouteNetlinkMessage) -> Option<Self> {
+        let RouteNetlinkMessage::NewRoute(route) = message else {
+            return None;
+        };
+        let (mut table, mut metric) = (u32::from(route.header.table), 0);
+        let (mut to, mut device) = (None, None);
+        for attribute in &route.attributes {
+            match attribute {
+                RouteAttribute::Table(number) => table = *number,
+                RouteAttribute::Priority(value) => metric = *value,
+                RouteAttribute::Destination(RouteAddress::Inet(address)) => {
+                    to = Some((*address).into());
+                }
+                RouteAttribute::Destination(RouteAddress::Inet6(address)) => {
+                    to = Some((*address).into());
+                }
+                RouteAttribute::Oif(index) => device = Some(*index),
+                RouteAttribute::MultiPath(hops) => {
+                    device = hops.first().map(|hop| hop.interface_index);
+                }
+                _ => {}
+            }
+        }
+        let unicast = route.header.kind == RouteType::Unicast && table == MAIN;
+        unicast.then_some(())?;
+        Some(Self {
+            to: IpNet::new(to?, route.header.destination_prefix_length).ok()?,
+            metric,
+            device: device?,
+        })
+    }
+}
+
 /// The metric that IPv6 gives a route that has none.
 const DEFAULT_METRIC_V6: u32 = 1024;
 

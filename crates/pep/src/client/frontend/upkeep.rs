@@ -5,9 +5,13 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use bentpipe_sys::device;
+use bentpipe_sys::link::Port;
+use bentpipe_sys::policy_rule::{MAIN, StrayRoute};
 use bentpipe_sys::watch::Object;
 
-use crate::client::intercept::{Installed, Lack, SeenInKernel, lacking};
+use crate::client::intercept::{
+    Installed, Lack, SeenInKernel, lacking, name_the_master, name_the_stray,
+};
 use crate::client::kept_device::{KeptDevice, lock};
 use crate::kernel::{Faults, KernelPart, Subject};
 
@@ -17,6 +21,10 @@ pub(super) enum InterceptedPart {
     Device,
     /// An intercepted interface that is not there any more, which nobody but the operator brings back.
     Interface(String),
+    /// An intercepted interface that is a port of another: what its hosts send comes in by that one.
+    Port(Port),
+    /// A route that leads hosts of the LAN elsewhere.
+    Stray(StrayRoute),
     /// Something of table, rules, routes and settings.
     Lack(Lack),
 }
@@ -25,7 +33,10 @@ impl KernelPart for InterceptedPart {
     fn name(&self) -> String {
         match self {
             Self::Device => format!("device {}", device::NAME),
-            Self::Interface(name) => format!("intercepted interface {name}"),
+            Self::Interface(name) | Self::Port(Port { name, .. }) => {
+                format!("intercepted interface {name}")
+            }
+            Self::Stray(stray) => format!("way to the LAN's {} by {}", stray.to, stray.device),
             Self::Lack(lack) => lack.to_string(),
         }
     }
@@ -33,7 +44,8 @@ impl KernelPart for InterceptedPart {
     fn object(&self) -> Object {
         match self {
             Self::Device => Object::Link(device::NAME.to_owned()),
-            Self::Interface(name) => Object::Link(name.clone()),
+            Self::Interface(name) | Self::Port(Port { name, .. }) => Object::Link(name.clone()),
+            Self::Stray(_) => Object::Route(MAIN),
             Self::Lack(lack) => lack.object(),
         }
     }
@@ -79,18 +91,22 @@ impl Subject for Upkeep {
         for change in lacks.extract_if(.., |lack| lack.is_change()) {
             if let Some(rules) = lock(&self.rules).as_mut() {
                 rules.mend(&change)?;
-                if change == (Lack::Lan { of_lan: true }) && rules.missing().is_empty() {
+                let whole = rules.missing().is_empty() && rules.ports().is_empty();
+                if whole && change == (Lack::Lan { of_lan: true }) {
                     tracing::info!(
                         "the intercepted interfaces or their addresses have changed: the rules follow"
                     );
                 }
             }
         }
-        let missing = lock(&self.rules)
-            .as_ref()
-            .map(|rules| rules.missing().to_vec());
-        let missing = missing.unwrap_or_default().into_iter();
-        faults.extend(missing.map(|name| (InterceptedPart::Interface(name), "is gone")));
+        if let Some(rules) = lock(&self.rules).as_ref() {
+            let missing = rules.missing().iter().cloned();
+            faults.extend(missing.map(|name| (InterceptedPart::Interface(name), "is gone")));
+            let ports = rules.ports().iter().cloned();
+            faults.extend(ports.map(|port| (InterceptedPart::Port(port), "is a port of another")));
+            let strays = rules.strays().iter().cloned();
+            faults.extend(strays.map(|stray| (InterceptedPart::Stray(stray), "is astray")));
+        }
         // Routes into a device that is not there come with it.
         lacks.retain(|lack| {
             !(gone && matches!(lack, Lack::Route(route) if route.is_by(device::NAME)))
@@ -108,6 +124,14 @@ impl Subject for Upkeep {
                 "it was removed or renamed, and what its hosts send goes nowhere; give it its name again, or change \
                  `interfaces` of [intercept]",
             )),
+            (InterceptedPart::Port(port), _) => Err(io::Error::other(format!(
+                "{} of [intercept]; until then what comes in by {} goes nowhere",
+                name_the_master(port),
+                port.master
+            ))),
+            (InterceptedPart::Stray(stray), _) => {
+                Err(io::Error::other(name_the_stray(stray).join("; ")))
+            }
             (InterceptedPart::Lack(lack), _) => {
                 let mut rules = lock(&self.rules);
                 rules.as_mut().map_or(Ok(()), |rules| rules.mend(lack))

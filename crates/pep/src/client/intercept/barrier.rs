@@ -40,16 +40,17 @@ impl Holder {
 }
 
 /// The rules for a client: none where what cannot be carried goes in clear.
-pub(super) fn of_client(it: &Interception) -> Vec<PolicyRule> {
+/// What comes in by those of the names `held` is barred as well.
+pub(super) fn of_client(it: &Interception, held: &[String]) -> Vec<PolicyRule> {
     match it.fail_open {
         true => Vec::new(),
-        false => rules(it, &it.interfaces, Holder::Client),
+        false => rules(it, &[&it.interfaces, held].concat(), Holder::Client),
     }
 }
 
 /// The rules for the guard.
-pub(super) fn of_guard(it: &Interception) -> Vec<PolicyRule> {
-    let mut interfaces = it.interfaces.clone();
+pub(super) fn of_guard(it: &Interception, held: &[String]) -> Vec<PolicyRule> {
+    let mut interfaces = [&it.interfaces, held].concat();
     interfaces.extend(it.local.then(|| OWN_TRAFFIC.to_owned()));
     rules(it, &interfaces, Holder::Guard)
 }

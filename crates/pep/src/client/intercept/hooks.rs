@@ -6,14 +6,14 @@ use std::fmt::Display;
 use super::packets;
 use super::ruleset::{DNS, EXEMPT, ICMP, LEFT_ALONE, NEIGHBOURS, NEVER, OPENING, names};
 use super::{DnsInterception, Interception, Other};
-use crate::firewall::{Chain, anonymous};
+use crate::firewall::{Chain, Mark, anonymous};
 
 /// The hook before routing, and the chain for what the LAN sends.
-pub(super) fn prerouting(it: &Interception) -> [Chain; 2] {
+pub(super) fn prerouting(it: &Interception, held: &[String]) -> [Chain; 2] {
     let lan =
         (!it.interfaces.is_empty()).then(|| format!("iifname {{ {} }} goto from_lan", names(it)));
     let mut chain = Chain::at("prerouting", "filter", "prerouting priority mangle")
-        .rules(arriving_elsewhere(it))
+        .rules(arriving_elsewhere(it, held))
         .rules(packets::arriving(it))
         .rules(lan);
     if it.local {
@@ -58,12 +58,13 @@ fn from_lan(it: &Interception) -> Chain {
 }
 
 /// Rule that marks what comes in by other interfaces: a check of its source (`rp_filter`) asks for the way back as if the LAN
-/// sent there, and the routing rules bar what the LAN sends without one.
-pub(super) fn arriving_elsewhere(it: &Interception) -> Option<String> {
+/// sent there, and the routing rules bar what the LAN sends without one. What comes in by those of these names is `held`.
+pub(super) fn arriving_elsewhere(it: &Interception, held: &[String]) -> Option<String> {
     let rule = || {
+        let others = it.interfaces.iter().chain(held).map(|name| quoted(name));
         format!(
-            "iifname != {{ {}, \"lo\" }} {} {}",
-            names(it),
+            "iifname != {} {} {}",
+            anonymous(others.chain([quoted("lo")])),
             it.routing.direct().none_borne(),
             it.routing.direct().set()
         )
@@ -98,6 +99,22 @@ pub(super) fn renamed(it: &Interception, indices: &[u32]) -> Option<Chain> {
         anonymous(indices),
         anonymous(known.map(|name| format!("\"{name}\"")))
     )))
+}
+
+/// Rule by which what comes in by these names goes nowhere: hosts of the LAN are behind, and no rule takes in what they send.
+pub(super) fn holding(held: &[String]) -> Option<String> {
+    let names = || anonymous(held.iter().map(|name| quoted(name)));
+    (!held.is_empty()).then(|| format!("iifname {} counter drop", names()))
+}
+
+/// Chain of [`holding`].
+pub(super) fn held(held: &[String]) -> Option<Chain> {
+    let rule = holding(held)?;
+    Some(Chain::at("held", "filter", "forward priority filter - 10").rule(rule))
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{name}\"")
 }
 
 /// The hook of this machine's own packets, and the mark for what it lets pass.
@@ -135,7 +152,7 @@ pub(super) fn output(it: &Interception) -> [Chain; 2] {
 }
 
 /// The last word: nothing marked leaves the machine by the wrong device (a rule was flushed, a socket is bound to an
-/// interface).
+/// interface), and no answer on a connection that is carried (a route covers the LAN's prefix).
 pub(super) fn guard_out(it: &Interception) -> Chain {
     let wrong_way =
         |mark: String, device: &dyn Display| format!("{mark} oifname != \"{device}\" counter drop");
@@ -143,6 +160,22 @@ pub(super) fn guard_out(it: &Interception) -> Chain {
     Chain::at("guard_out", "filter", "postrouting priority mangle")
         .rule(wrong_way(it.routing.intercepted().borne(), &"lo"))
         .rules(tunnel)
+        .rules(answers_astray(it))
+}
+
+/// Rules by which answers on connections that are carried leave by the LAN's interfaces, into the device, to this machine, or not at all.
+fn answers_astray(it: &Interception) -> [String; 3] {
+    let lan = it.interfaces.iter().map(|name| quoted(name));
+    let near = anonymous(lan.chain([quoted("lo"), quoted(&it.device.name)]));
+    let astray = |which: String| format!("{which} oifname != {near} counter drop");
+    let of = |mark: Mark| astray(format!("ct direction reply {}", mark.borne_by_connection()));
+    // A listener's sockets bear the addresses of others, and the kernel may have forgotten the connection.
+    let in_the_name_of_others = format!("{} fib saddr type != local", it.routing.own().borne());
+    [
+        of(it.routing.intercepted()),
+        of(it.routing.tunnel()),
+        astray(in_the_name_of_others),
+    ]
 }
 
 /// Chain by which nobody reaches the listeners' own ports except through TPROXY.

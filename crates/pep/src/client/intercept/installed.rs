@@ -1,5 +1,7 @@
 //! An interception in force: what changes while it is, what is put back, and its removal.
 
+mod surroundings;
+
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,6 +22,7 @@ use super::lan::{self, Lan};
 use super::upkeep::{self, Lack, Wanted};
 use super::{Interception, REFUSED_FOR, barrier, invalid};
 use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_device};
+use surroundings::renewed_guard;
 
 /// Answer that the kernel gives in the place of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +68,10 @@ impl Installed {
     /// # Errors
     /// As [`Interception::install_claimed`].
     pub(super) fn put_in_force(it: &Interception, claim: Claim) -> io::Result<Self> {
-        let lan = Lan::of(it)?;
+        let lan = Lan::of(it).map_err(|error| match renewed_guard(it) {
+            Ok(()) => error,
+            Err(other) => io::Error::new(error.kind(), format!("{error}; {other}")),
+        })?;
         let (body, exempt) = it.prepared(&lan, &Kept::default())?;
         // The guard exists first: whatever fails below is undone by it.
         let mut installed = Self {
@@ -94,7 +100,7 @@ impl Installed {
         // In force first: what is forwarded from then on is subject to it.
         installed.replace(&body)?;
         // And behind it the rules that let pass only what it marks.
-        let barrier = barrier::of_client(it);
+        let barrier = barrier::of_client(it, &[]);
         barrier::remove(barrier::Holder::Client, &barrier)?;
         installed.heed_marks()?;
         barrier.iter().try_for_each(PolicyRule::add)?;
@@ -194,7 +200,7 @@ impl Installed {
 
     /// Has all other interfaces heed marks, if routing rules drop what has none.
     fn heed_marks(&mut self) -> io::Result<()> {
-        if barrier::of_client(&self.current).is_empty() {
+        if barrier::of_client(&self.current, &[]).is_empty() {
             return Ok(());
         }
         let unheeded = Setting::unheeded(&self.current.interfaces)?;
@@ -226,9 +232,13 @@ impl Installed {
         let (body, exempt) = changed.prepared(&lan, &kept)?;
         self.replace(&body)?;
         lan.keep_in()?;
+        let held_before = self.lan.surfaces();
         self.lan = lan;
         self.exempt = exempt;
         self.current = changed.clone();
+        if self.lan.surfaces() != held_before {
+            self.hold_surfaces()?;
+        }
         self.hold_own()
     }
 
@@ -297,6 +307,7 @@ impl Installed {
     /// Things that are to be in the kernel now.
     #[must_use]
     pub fn wanted(&self) -> Wanted {
+        let held = self.lan.surfaces();
         let routes = self
             .routes
             .iter()
@@ -304,21 +315,14 @@ impl Installed {
         Wanted {
             generation: self.generation,
             table: self.print,
-            rules: upkeep::rules(&self.current),
+            rules: upkeep::rules(&self.current, &held),
             routes: routes.chain(self.lan.routes()).collect(),
             interfaces: self.current.interfaces.clone(),
             lan: self.lan.clone(),
-            guard_rules: barrier::of_guard(&self.current),
+            guard_rules: barrier::of_guard(&self.current, &held),
             device: self.current.device().map(str::to_owned),
             attached: self.attached,
         }
-    }
-
-    /// Names of intercepted interfaces that no interface has now: it was removed, or has another name. What comes in by
-    /// one that was renamed is dropped.
-    #[must_use]
-    pub fn missing(&self) -> &[String] {
-        self.lan.missing()
     }
 
     /// True if packets are led into the device.

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
-use bentpipe_sys::link::{self, Link};
-use bentpipe_sys::policy_rule::{Family, MAIN, TableRoute, Way};
+use bentpipe_sys::link::{self, Link, Port};
+use bentpipe_sys::policy_rule::{Family, MAIN, StrayRoute, TableRoute, Way};
 use ipnet::IpNet;
 
-use super::{Interception, Routing, ruleset};
+use super::{Interception, Routing, invalid, ruleset};
 
 /// The metric of routes to nowhere, by which ours are known.
 const METRIC: u32 = 0x6265_6e74;
@@ -37,6 +37,10 @@ pub(super) struct Lan {
     indices: Vec<u32>,
     /// Names that no interface has.
     missing: Vec<String>,
+    /// Those that are ports of others.
+    ports: Vec<Port>,
+    /// Routes that lead addresses of the prefixes elsewhere.
+    strays: Vec<StrayRoute>,
 }
 
 impl Lan {
@@ -59,6 +63,12 @@ impl Lan {
                 format!("cannot intercept `{interface}`: no such interface; `ip link` lists them");
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
+        if let Some(port) = lan.ports.first() {
+            return Err(invalid(format!(
+                "{}; what its hosts send comes in by that one",
+                name_the_master(port)
+            )));
+        }
         Ok(lan)
     }
 
@@ -80,6 +90,7 @@ impl Lan {
             ..Self::default()
         };
         lan.missing.retain(|name| !exists(name));
+        lan.ports = link::ports(&links, interfaces);
         for address in link::addresses()? {
             let mut named = links.iter().filter(|link| link.index == address.index);
             let name = named.next().map(|link| &link.name);
@@ -98,6 +109,7 @@ impl Lan {
                 lan.homes.entry(home).or_default().push(prefix);
             }
         }
+        lan.strays = stray_routes(&lan.prefixes, &lan.indices);
         lan.remember(interfaces, known);
         lan.sort();
         Ok(lan)
@@ -129,7 +141,8 @@ impl Lan {
     /// True if the LAN's interfaces and their addresses are those of `other`.
     pub(super) fn has_same_network(&self, other: &Self) -> bool {
         let (prefixes, addresses) = (&self.prefixes, &self.addresses);
-        (prefixes, addresses, &self.missing) == (&other.prefixes, &other.addresses, &other.missing)
+        (prefixes, addresses) == (&other.prefixes, &other.addresses)
+            && (&self.missing, &self.ports) == (&other.missing, &other.ports)
     }
 
     /// Connected prefixes.
@@ -150,6 +163,21 @@ impl Lan {
     /// Names that no interface has.
     pub(super) fn missing(&self) -> &[String] {
         &self.missing
+    }
+
+    /// Routes that lead addresses of the LAN elsewhere.
+    pub(super) fn strays(&self) -> &[StrayRoute] {
+        &self.strays
+    }
+
+    /// Interfaces that are ports of others.
+    pub(super) fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    /// Names of the interfaces by which what the hosts behind ports send comes in, past all rules for the ports.
+    pub(super) fn surfaces(&self) -> Vec<String> {
+        surfaces(&self.ports)
     }
 
     /// Routes of the tables for marked packets, by which a firewall that looks for the way back to a LAN host finds it.
@@ -189,6 +217,58 @@ impl Lan {
         wanted.iter().try_for_each(TableRoute::replace)?;
         remove_but(&wanted)
     }
+}
+
+fn stray_routes(prefixes: &[IpNet], indices: &[u32]) -> Vec<StrayRoute> {
+    let homes = prefixes.iter().copied();
+    let homes: Vec<_> = homes.filter(|prefix| !is_link_local(prefix)).collect();
+    StrayRoute::list(&homes, indices).unwrap_or_else(|error| {
+        // What is dropped is dropped all the same.
+        tracing::debug!("routes that lead hosts of the LAN elsewhere are not looked for: {error}");
+        Vec::new()
+    })
+}
+
+/// Routes that lead addresses of these interfaces' prefixes elsewhere.
+///
+/// # Errors
+/// The kernel gave no answer.
+pub(crate) fn strays_of(interfaces: &[String]) -> io::Result<Vec<StrayRoute>> {
+    let device = Interception::new(0).device.name;
+    Ok(Lan::present(interfaces, Some(&device), None)?.strays)
+}
+
+/// The fault that a route leads to hosts of the LAN elsewhere, and its mend.
+pub(crate) fn name_the_stray(StrayRoute { to, device }: &StrayRoute) -> [String; 2] {
+    [
+        format!("a route leads there by {device}, and what is for these hosts goes nowhere"),
+        format!(
+            "remove it (`ip route del {to} dev {device}`), and have the uplink's DHCP client set none (option 121), or give the LAN \
+             another prefix"
+        ),
+    ]
+}
+
+/// The fault that the interface `name` is a port of another, if it is one.
+#[must_use]
+pub fn fault_of_port(name: &str) -> Option<String> {
+    // Whoever asks has been told already if the kernel gives no answer.
+    let links = link::links().unwrap_or_default();
+    let ports = link::ports(&links, &[name.to_owned()]);
+    ports.first().map(name_the_master)
+}
+
+/// Names under which what comes in by these ports shows.
+pub(super) fn surfaces(ports: &[Port]) -> Vec<String> {
+    let mut names: Vec<_> = ports.iter().flat_map(|port| &port.surfaces).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into_iter().cloned().collect()
+}
+
+/// The fault that a port is among the intercepted interfaces, with its mend.
+pub(crate) fn name_the_master(Port { name, master, .. }: &Port) -> String {
+    format!("{name} is a port of {master}: name {master} in `interfaces`")
 }
 
 fn is_link_local(prefix: &IpNet) -> bool {

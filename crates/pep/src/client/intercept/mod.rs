@@ -32,6 +32,8 @@ pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{guard_listing, guard_off};
 pub use installed::{Installed, KernelAnswer};
 pub use kept::{Count, LearnedAddress};
+pub use lan::fault_of_port;
+pub(crate) use lan::{name_the_master, name_the_stray, strays_of};
 pub use policy::{Action, Rule, WITH_PORTS};
 pub use routing::Routing;
 pub use upkeep::{Lack, SeenInKernel, Wanted, lacking};

@@ -26,6 +26,10 @@ pub(super) fn chains(it: &Interception, own: &[IpAddr]) -> String {
     // A browser then tries TCP, which is accelerated.
     let http3 = "udp dport 443 counter reject with icmpx type port-unreachable";
     let other = Chain::new("other")
+        .rules(
+            it.reject_http3
+                .then(|| it.routing.intercepted().set_on_connection()),
+        )
         .rules(it.reject_http3.then_some(http3))
         .rule(match it.other {
             Other::Tunnel => "goto tunnelled",
@@ -88,21 +92,17 @@ pub(super) fn arriving(it: &Interception) -> Vec<String> {
     rules
 }
 
-/// Rules by which what is for routed prefixes leaves by the LAN's interfaces or not at all: while one is down, other routes lead
-/// over the link.
-pub(super) fn astray(it: &Interception) -> Vec<String> {
-    if !it.needs_device() {
-        return Vec::new();
-    }
-    let rule = |(family, prefixes): (Family, String)| {
+/// Rule by which what the device delivers leaves by the LAN's interfaces or not at all: while one is down, or another route covers its
+/// prefix, routes lead over the link.
+pub(super) fn astray(it: &Interception) -> Option<String> {
+    let rule = || {
         format!(
-            "iifname \"{}\" {} daddr {prefixes} oifname != {{ {} }} counter drop",
+            "iifname \"{}\" oifname != {{ {} }} counter drop",
             it.device.name,
-            family.header(),
             names(it)
         )
     };
-    routed(it).map(rule).collect()
+    it.needs_device().then(rule)
 }
 
 /// The routed prefixes of each family that has any, as an anonymous set.
@@ -196,7 +196,7 @@ mod tests {
             it.other = other;
             let text = chains(&it, &[]);
             let (_, chain) = text.split_once("chain other").unwrap();
-            let first = chain.lines().nth(1).unwrap();
+            let first = chain.lines().nth(2).unwrap();
             assert!(first.contains("udp dport 443 counter reject"), "{chain}");
         }
     }
@@ -227,15 +227,11 @@ mod tests {
         let mut it = Interception::new(7);
         it.interfaces = vec!["lan0".into()];
         it.other = Other::Tunnel;
-        assert!(astray(&it).is_empty() && !chains(&it, &[]).contains("saddr"));
+        assert!(!chains(&it, &[]).contains("saddr"));
         // The host's bits of a prefix do not count, and one inside another is that.
         let prefixes = ["10.1.0.1/24", "10.1.0.128/25", "fd00:1::/64"];
         it.device.routed = prefixes.map(|prefix| prefix.parse().unwrap()).into();
-        let (first, rest, astray) = (
-            arriving(&it).concat(),
-            chains(&it, &[]),
-            astray(&it).concat(),
-        );
+        let (first, rest) = (arriving(&it).concat(), chains(&it, &[]));
         for (family, set) in [("ip", "{ 10.1.0.0/24 }"), ("ip6", "{ fd00:1::/64 }")] {
             let admit = format!(
                 "iifname \"bentpipe0\" ct state new {family} daddr {set} fib daddr type unicast"
@@ -247,12 +243,9 @@ mod tests {
                 keep.unwrap() < rest.find("    masquerade").unwrap(),
                 "{rest}"
             );
-            let astray_line =
-                format!("{family} daddr {set} oifname != {{ \"lan0\" }} counter drop");
-            assert!(astray.contains(&astray_line), "{astray}");
         }
         it.other = Other::Direct;
-        assert!(arriving(&it).is_empty() && super::astray(&it).is_empty());
+        assert!(arriving(&it).is_empty() && astray(&it).is_none());
     }
 
     #[test]

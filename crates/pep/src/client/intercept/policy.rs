@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::Other;
 use super::kept::{Kept, set_name};
-use crate::firewall::{Chain, Family, Set, anonymous};
+use crate::firewall::{Chain, Family, Mark, Set, anonymous};
 
 /// Time for which an address counts as a name's after it was last used.
 const USED_FOR: &str = "24h";
@@ -211,8 +211,9 @@ pub(super) fn chain(rules: &[Rule], name: &str, tunnel: &str) -> Chain {
 }
 
 /// Chain in which blocked traffic ends.
-pub(super) fn blocked() -> Chain {
+pub(super) fn blocked(mark: Mark) -> Chain {
     Chain::new("blocked")
+        .rule(mark.set_on_connection())
         .rule("meta l4proto tcp reject with tcp reset")
         .rule("reject with icmpx type admin-prohibited")
 }

@@ -58,10 +58,12 @@ pub(super) fn body(it: &Interception, lan: &Lan, inbound: &[Inbound], kept: &Kep
     ));
     text.push_str(&packets::chains(it, lan.addresses()));
     text.push_str(&printed(rules(it)));
-    text.push_str(&printed(hooks::prerouting(it)));
+    let held = lan.surfaces();
+    text.push_str(&printed(hooks::prerouting(it, &held)));
     let forward = (!it.interfaces.is_empty()).then(|| hooks::forward(it));
     text.push_str(&printed(forward));
     text.push_str(&printed(hooks::renamed(it, lan.indices())));
+    text.push_str(&printed(hooks::held(&held)));
     if it.local {
         text.push_str(&printed(hooks::output(it)));
     }
@@ -146,7 +148,7 @@ fn rules(it: &Interception) -> Vec<Chain> {
             .rule(format_args!("goto {end}"))
     };
     let mut chains = vec![
-        policy::blocked(),
+        policy::blocked(it.routing.intercepted()),
         carry("carry", "goto dns", "intercept", "other"),
         carry("carry_always", "goto dns", "intercept", packets),
         policy::chain(&it.rules, "rules", "carry_always"),
@@ -168,6 +170,7 @@ fn rules(it: &Interception) -> Vec<Chain> {
 /// another name server is to have them.
 fn lookups(it: &Interception, DnsInterception { port, router }: DnsInterception) -> [Chain; 2] {
     let dns = Chain::new("dns")
+        .rule(it.routing.intercepted().set_on_connection())
         .rule(it.routing.intercepted().set())
         .rule(format_args!("{DNS} tproxy to :{port} accept"))
         .rules(unheard(it));
@@ -220,7 +223,9 @@ fn refuse(it: &Interception) -> Chain {
 }
 
 fn intercept(it: &Interception) -> Chain {
+    // What answers on the connection is known by its mark, refusals first of all; see `hooks::guard_out`.
     Chain::new("intercept")
+        .rule(it.routing.intercepted().set_on_connection())
         .rule("jump refuse")
         .rule(format_args!("{OPENING} jump gates"))
         .rule(it.routing.intercepted().set())
@@ -259,6 +264,7 @@ mod tests {
     fn marks_then_tproxies_then_drops() {
         let text = intercept(&Interception::new(7)).to_string();
         let order = [
+            "ct mark set",
             "jump refuse",
             "jump gates",
             "meta mark set",
@@ -288,7 +294,7 @@ mod tests {
                 other,
                 ..everything()
             };
-            let prerouting = printed(prerouting(&it));
+            let prerouting = printed(prerouting(&it, &[]));
             let (_, from_lan) = prerouting.split_once("chain from_lan").unwrap();
             for chain in [from_lan, &printed(output(&it))] {
                 let exempt = position(chain, "@exempt6");
@@ -309,7 +315,7 @@ mod tests {
             "{text}"
         );
         // Before the router's own addresses are left alone.
-        let text = printed(prerouting(&everything()));
+        let text = printed(prerouting(&everything(), &[]));
         assert!(position(&text, "goto dns_of_router") < position(&text, NEVER));
         // Without a listener they are what their protocol is.
         let text = body(
@@ -339,7 +345,7 @@ mod tests {
         it.carrying = false;
         assert!(!open(&it));
         it.fail_open = true;
-        let (from_lan, own) = (printed(prerouting(&it)), printed(output(&it)));
+        let (from_lan, own) = (printed(prerouting(&it, &[])), printed(output(&it)));
         for (chain, rules) in [(&from_lan, "jump rules"), (&own, "jump rules_own")] {
             let places = [rules, "    goto direct", "goto carry"].map(|part| position(chain, part));
             assert!(places.is_sorted(), "{chain}");

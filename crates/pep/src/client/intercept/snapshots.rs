@@ -255,7 +255,7 @@ fn tables_are_those_of_the_snapshots() {
         (name, Table::new(CLIENT_TABLE).replacement(&body))
     });
     let guards = guards().into_iter().map(|(name, it)| {
-        let body = format!("{}{}", settings.set_of_marks(), guard::body(&it));
+        let body = format!("{}{}", settings.set_of_marks(), guard::body(&it, &[]));
         (name, Table::new(GUARD_TABLE).replacement(&body))
     });
     let all: Vec<_> = clients.chain(guards).collect();

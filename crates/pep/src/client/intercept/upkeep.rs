@@ -241,9 +241,10 @@ impl fmt::Display for Lack {
     }
 }
 
-/// Rules of routing that `it` needs.
-pub(super) fn rules(it: &Interception) -> Vec<PolicyRule> {
+/// Rules of routing that `it` needs, and those against what comes in by the names `held`.
+pub(super) fn rules(it: &Interception, held: &[String]) -> Vec<PolicyRule> {
     let marked = it.routes();
     let marked = marked.iter().flat_map(MarkedRoute::rules);
-    barrier::of_client(it).into_iter().chain(marked).collect()
+    let barrier = barrier::of_client(it, held);
+    barrier.into_iter().chain(marked).collect()
 }

@@ -21,6 +21,7 @@ use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 use super::handshake::{self, HandshakeAsker};
 use crate::authority::{Files, Signer};
 use crate::client::frontend::own_mark;
+use crate::client::intercept::strays_of;
 use crate::config::{
     self, Action, AnyFile, ClientConfig, ClientFile, FrontEnds, OtherTraffic, PlainClient, Role,
     Server, ServerAddress, ServerFile,
@@ -316,6 +317,8 @@ fn front(front: &FrontEnds) -> ClientFacts {
         needs_device: front.tunnels_packets().is_some(),
         local: intercept.is_some_and(|it| it.local),
         missing: interfaces.iter().filter(missing).cloned().collect(),
+        ports: link::ports(&there, interfaces),
+        strays: strays_of(interfaces).unwrap_or_default(),
         forwards: match intercept {
             None => None,
             Some(it) if it.other == OtherTraffic::Direct => Some("other = \"direct\""),

@@ -1,8 +1,11 @@
 //! What a client needs: a way to its servers, an answer, and the interfaces that it takes in.
 
+use bentpipe_sys::link::Port;
+
 use super::far::{self, FarWords};
 use super::network::list;
 use super::{fail, ok, warn};
+use crate::client::intercept::name_the_stray;
 use crate::doctor::Finding;
 use crate::doctor::facts::{AuthorityFacts, ClientFacts, Facts};
 
@@ -19,6 +22,21 @@ pub(super) fn judge(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
             Some("name in `[intercept] interfaces` what `ip link` shows".into()),
         ));
     }
+    let ports = client.ports.iter();
+    findings.extend(ports.map(|Port { name, master, .. }| {
+        let why = "what its hosts send comes in by that one, and no rule takes it in";
+        let text = format!("{name} is a port of {master}: {why}");
+        let mend = format!("name {master} in `interfaces` of `[intercept]`");
+        fail("interfaces", text, Some(mend))
+    }));
+    findings.extend(client.strays.iter().map(|stray| {
+        let [why, mend] = name_the_stray(stray);
+        fail(
+            "routes",
+            format!("the LAN's {}: {why}", stray.to),
+            Some(mend),
+        )
+    }));
     findings.extend(settings(facts, client));
     findings.extend(client.authority.as_ref().map(authority));
     findings

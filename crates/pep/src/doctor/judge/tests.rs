@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bentpipe_sys::link::Port;
 use bentpipe_sys::nftables::{BaseChain, FORWARD, INPUT};
+use bentpipe_sys::policy_rule::StrayRoute;
 use bentpipe_tunnel::engine::TrialOutcome;
 
 use super::*;
@@ -100,6 +102,8 @@ fn client(reached: HandshakeResult) -> ClientFacts {
         needs_device: true,
         local: true,
         missing: Vec::new(),
+        ports: Vec::new(),
+        strays: Vec::new(),
         forwards: None,
         enrols: false,
         public_key: Some("KEY=".into()),
@@ -531,6 +535,27 @@ fn ports_files_and_names() {
         content(facts).side = SideFacts::Client(client);
     };
     must_find(gone, Fail, "interfaces", &["lan9", "ip link"]);
+    let port = |facts: &mut Facts| {
+        let mut client = client(HandshakeResult::TunnelUp("up".into()));
+        client.ports = vec![Port {
+            name: "lan0".into(),
+            master: "br-lan".into(),
+            surfaces: vec!["br-lan".into()],
+        }];
+        content(facts).side = SideFacts::Client(client);
+    };
+    let said = ["lan0 is a port of br-lan", "name br-lan in `interfaces`"];
+    must_find(port, Fail, "interfaces", &said);
+    let stray = |facts: &mut Facts| {
+        let mut client = client(HandshakeResult::TunnelUp("up".into()));
+        client.strays = vec![StrayRoute {
+            to: "10.1.0.0/25".parse().unwrap(),
+            device: "wan0".into(),
+        }];
+        content(facts).side = SideFacts::Client(client);
+    };
+    let said = ["10.1.0.0/25", "by wan0", "option 121"];
+    must_find(stray, Fail, "routes", &said);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Interception end to end: LAN host, router, uplink. What must be relayed is, what must not leave
 //! does not, and nothing of ours stays behind.
 
+mod astray;
 mod connections;
 mod inside;
 mod net;

@@ -141,6 +141,80 @@ fn a_flushed_guard_keeps_the_lan_in_and_lets_neighbours_pass() {
     assert_eq!(net.leaked(), OTHERS, "nothing else kept it in");
 }
 
+fn ip(net: &Net, line: &str) {
+    let words: Vec<_> = line.split(' ').collect();
+    net.router.run("ip", &words).unwrap();
+}
+
+/// Makes `lan0` a port of a bridge that gets its addresses, as a network manager does.
+fn bridge(net: &Net) {
+    ip(net, "link add br-lan type bridge");
+    ip(net, "link set br-lan up");
+    ip(net, "link add share0 link br-lan type macvlan");
+    ip(net, "link set lan0 master br-lan");
+    for address in ["10.1.0.1/24", "fd00:1::1/64"] {
+        ip(net, &format!("addr del {address} dev lan0"));
+        ip(net, &format!("addr add {address} dev br-lan"));
+    }
+    // Until the bridge forwards and the neighbours know each other.
+    let pings = || net.lan.run("ping", &["-c1", "-W1", "10.1.0.1"]).is_ok();
+    assert!((0..20).any(|_| pings()), "the bridge forwards");
+}
+
+#[test]
+fn a_lan_behind_a_bridge_that_is_not_named_is_kept_in() {
+    if !privileged("a_lan_behind_a_bridge_that_is_not_named_is_kept_in") {
+        return;
+    }
+    let net = Net::new();
+    let it = interception();
+    net.router.enter(|| it.guard()).unwrap().unwrap();
+    let mut installed = Inside::install(&net.router, &it);
+    assert_eq!(lacks(&mut installed), []);
+    bridge(&net);
+    net.uplink.run("nft", &["reset", "counters"]).unwrap();
+    mend(&mut installed);
+    let ports = installed.at(|installed| installed.ports().to_vec());
+    assert_eq!((&*ports[0].name, &*ports[0].master), ("lan0", "br-lan"));
+    assert_eq!(ports[0].surfaces, ["br-lan", "share0"]);
+    let silent = |when: &str| {
+        send_other(&net.lan);
+        connect_briefly(&net);
+        assert_eq!(net.leaked(), 0, "{when}");
+    };
+    silent("with a client");
+    // The client's own lines alone, without its table, and the guard alone.
+    net.router.run("nft", &["flush", "ruleset"]).unwrap();
+    silent("without tables");
+    mend(&mut installed);
+    installed.remove();
+    silent("with the guard");
+    // Nor does one begin that would take in nothing; the guard that was on before the bridge is told of it.
+    net.router.enter(guard_off).unwrap().unwrap();
+    ip(&net, "link set lan0 nomaster");
+    net.router.enter(|| it.guard()).unwrap().unwrap();
+    ip(&net, "link set lan0 master br-lan");
+    let refused = net.router.enter(|| it.install().map(drop)).unwrap();
+    let said = refused.unwrap_err().to_string();
+    let wanted = "lan0 is a port of br-lan: name br-lan in `interfaces`";
+    assert!(said.contains(wanted), "{said}");
+    let pings = || net.lan.run("ping", &["-c1", "-W1", "10.1.0.1"]).is_ok();
+    assert!((0..20).any(|_| pings()), "the bridge forwards again");
+    net.uplink.run("nft", &["reset", "counters"]).unwrap();
+    silent("with the guard after a client that did not start");
+    // With the bridge's own name all is well, whatever its ports are.
+    let named = Interception {
+        interfaces: ["br-lan", "share0", "lan0"].map(String::from).into(),
+        ..it
+    };
+    let mut installed = Inside::install(&net.router, &named);
+    assert!(installed.at(|installed| installed.ports().is_empty()));
+    installed.remove();
+    net.router.enter(guard_off).unwrap().unwrap();
+    send_other(&net.lan);
+    assert_ne!(net.leaked(), 0, "nothing else kept it in");
+}
+
 #[test]
 fn a_flushed_guard_of_a_machines_own_traffic_is_put_back() {
     if !privileged("a_flushed_guard_of_a_machines_own_traffic_is_put_back") {

@@ -1,0 +1,46 @@
+//! Faults of the machine's interfaces and routes for which an interception keeps the LAN in: the operator alone mends them.
+
+use std::io;
+
+use bentpipe_sys::link::Port;
+use bentpipe_sys::policy_rule::{PolicyRule, StrayRoute};
+
+use super::super::{Interception, barrier, guard};
+use super::Installed;
+
+impl Installed {
+    /// Names of intercepted interfaces that no interface has now: it was removed, or has another name. What comes in by
+    /// one that was renamed is dropped.
+    #[must_use]
+    pub fn missing(&self) -> &[String] {
+        self.lan.missing()
+    }
+
+    /// Intercepted interfaces that are ports of others now. What comes in by these others is dropped.
+    #[must_use]
+    pub fn ports(&self) -> &[Port] {
+        self.lan.ports()
+    }
+
+    /// Routes that lead addresses of the LAN elsewhere. What is for these, on connections that are carried, is dropped.
+    #[must_use]
+    pub fn strays(&self) -> &[StrayRoute] {
+        self.lan.strays()
+    }
+
+    /// Bars what comes in past the interfaces that have become ports of others, and no more what did, in the guard as well.
+    pub(super) fn hold_surfaces(&self) -> io::Result<()> {
+        let wanted = barrier::of_client(&self.current, &self.lan.surfaces());
+        wanted.iter().try_for_each(PolicyRule::add)?;
+        barrier::remove(barrier::Holder::Client, &wanted)?;
+        renewed_guard(&self.current)
+    }
+}
+
+/// Puts the guard in force again if it is on: interfaces that were not there then may be ports of others.
+pub(super) fn renewed_guard(it: &Interception) -> io::Result<()> {
+    match guard::is_on()? {
+        true => it.guard(),
+        false => Ok(()),
+    }
+}
