@@ -27,7 +27,7 @@ const LOCAL_AUTHORITY: &str = "state/ca/ca.pem";
 /// Pages whose objects are fetched ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PagesAhead {
-    /// Those in clear.
+    /// Pages in clear.
     Clear,
     /// Those of the web's hosts over TLS, too.
     Trusted,

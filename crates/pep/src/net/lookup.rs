@@ -24,7 +24,7 @@ type Found = io::Result<Vec<SocketAddr>>;
 /// Lookups of names.
 #[derive(Default)]
 pub(crate) struct Lookups {
-    /// Those under way, by name and port.
+    /// Lookups under way, by name and port.
     under_way: RefCell<BTreeMap<(String, u16), JoinHandle<Found>>>,
     /// Asked before the system's library, whose questions are intercepted.
     resolver: Option<Rc<Resolver>>,

@@ -80,7 +80,7 @@ pub(super) struct KeptRules {
     table: WrittenTable,
     /// Interfaces of both sides.
     interfaces: Vec<String>,
-    /// Those of them that are not there, as the log was told.
+    /// Interfaces that are not there, as the log was told.
     missing: Vec<String>,
     surroundings: PepSurroundings,
     lacks: LackLines,

@@ -37,7 +37,7 @@ pub(super) struct Lan {
     indices: Vec<u32>,
     /// Names that no interface has.
     missing: Vec<String>,
-    /// Those that are ports of others.
+    /// Interfaces that are ports of others.
     ports: Vec<Port>,
     /// Routes that lead addresses of the prefixes elsewhere.
     strays: Vec<StrayRoute>,

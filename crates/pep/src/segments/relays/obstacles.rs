@@ -11,7 +11,7 @@ pub(super) enum RelayObstacle {
     Tunnel,
     /// The keys of its headers are about to go.
     Key,
-    /// It cannot be noted that it is relayed.
+    /// The journal cannot note that the flow is relayed.
     Journal,
 }
 

@@ -53,7 +53,7 @@ fn world(scenario: &Scenario, kind: Kind, fec: Fec, seed: u64) -> World {
     })
 }
 
-/// The same, connected and warm.
+/// A world like [`world`], connected and warm.
 pub(super) fn warmed(scenario: &Scenario, kind: Kind, fec: Fec, seed: u64) -> World {
     let mut world = world(scenario, kind, fec, seed);
     connect(&mut world);
