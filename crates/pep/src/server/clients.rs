@@ -95,6 +95,7 @@ impl Clients {
 
     pub(super) fn replace(&self, config: &ServerConfig) {
         let mut current = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        self.recorded.read_again();
         // Under the lock: a client that joins meanwhile is in the list that is made here, or enters it after.
         *current = table(config, &self.recorded);
     }

@@ -29,45 +29,56 @@ struct Record {
     at: u64,
 }
 
+/// Records by enrolment key, base64.
+type Records = BTreeMap<String, Record>;
+
 /// Keys that clients have named, by enrolment key.
 #[derive(Debug)]
 pub(super) struct Recorded {
     file: PathBuf,
-    records: Mutex<BTreeMap<String, Record>>,
+    /// `None` while the file is there and cannot be read: whatever were written would take the place of what it holds.
+    records: Mutex<Option<Records>>,
+}
+
+/// Records in `file`, none if it is not there. `None`: it cannot be read, as the log says.
+fn read(file: &Path) -> Option<Records> {
+    const MEND: &str = "clients that joined by a code are not known, and nobody can join; put a copy back, or remove the file \
+                        so that all join anew, and send the server SIGHUP";
+    match state::read(file, MOST) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .inspect_err(|error| {
+                tracing::error!("{} is damaged ({error}): {MEND}", file.display());
+            })
+            .ok(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(Records::new()),
+        Err(error) => {
+            tracing::error!("cannot read {}: {error}; {MEND}", file.display());
+            None
+        }
+    }
 }
 
 impl Recorded {
-    /// Reads what was recorded. A damaged file is named, and whom it listed has to join again.
+    /// Reads what was recorded. A file that cannot be read is named, and stays as it is.
     pub(super) fn load(state_dir: &Path) -> Self {
         let file = state_dir.join(FILE);
-        let records = match state::read(&file, MOST) {
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-                tracing::error!(
-                    "{} is damaged ({error}): clients that joined by a code must join again",
-                    file.display()
-                );
-                BTreeMap::new()
-            }),
-            Err(error) => {
-                if error.kind() != std::io::ErrorKind::NotFound {
-                    tracing::error!(
-                        "cannot read {}: {error}; clients that joined by a code are not known",
-                        file.display()
-                    );
-                }
-                BTreeMap::new()
-            }
-        };
-        Self {
-            file,
-            records: Mutex::new(records),
+        let records = Mutex::new(read(&file));
+        Self { file, records }
+    }
+
+    /// Reads the file again, which an operator may have mended. What cannot be read changes nothing.
+    pub(super) fn read_again(&self) {
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fresh) = read(&self.file) {
+            *records = Some(fresh);
         }
     }
 
     /// The key that was named with the enrolment key `enrolment`.
     pub(super) fn of(&self, enrolment: &PublicKey) -> Option<PublicKey> {
         let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        records.get(&enrolment.to_string())?.key.parse().ok()
+        let record = records.as_ref()?.get(&enrolment.to_string())?;
+        record.key.parse().ok()
     }
 
     /// Records `key` for `enrolment`, which expires at `expires`, all times in seconds since 1970. Returns the answer
@@ -81,6 +92,13 @@ impl Recorded {
     ) -> (EnrolCode, u64) {
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
         let (name, key) = (enrolment.to_string(), key.to_string());
+        let Some(records) = records.as_mut() else {
+            let file = self.file.display();
+            tracing::error!(
+                "a client's key is not recorded: {file} could not be read; mend it, and send SIGHUP"
+            );
+            return (EnrolCode::Internal, 0);
+        };
         if let Some(known) = records.get(&name) {
             return match known.key == key {
                 true => (EnrolCode::Ok, 0),
@@ -140,6 +158,31 @@ mod tests {
         let again = Recorded::load(directory.path());
         assert_eq!(again.of(&enrolment), Some(client));
         assert_eq!(again.of(&other), None);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_written_over_and_counts_again_once_it_is_mended() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join(FILE);
+        let [enrolment, client, other, late] = keys();
+        let join = |recorded: &Recorded, enrolment, key| recorded.enrol(enrolment, 1000, key, 1);
+        let first = Recorded::load(directory.path());
+        assert_eq!(join(&first, &enrolment, &client), (EnrolCode::Ok, 0));
+        let whole = std::fs::read(&file).expect("the file");
+        let half = &whole[..whole.len() / 2];
+        std::fs::write(&file, half).expect("written");
+        let recorded = Recorded::load(directory.path());
+        assert_eq!(recorded.of(&enrolment), None);
+        assert_eq!(join(&recorded, &other, &late), (EnrolCode::Internal, 0));
+        assert_eq!(std::fs::read(&file).expect("the file"), half);
+        std::fs::write(&file, &whole).expect("written");
+        recorded.read_again();
+        assert_eq!(recorded.of(&enrolment), Some(client));
+        assert_eq!(join(&recorded, &other, &late), (EnrolCode::Ok, 0));
+        // What is known outlives a file that is damaged while the server runs.
+        std::fs::write(&file, "{").expect("written");
+        recorded.read_again();
+        assert_eq!(recorded.of(&enrolment), Some(client));
     }
 
     #[test]
