@@ -330,6 +330,26 @@ fn a_link_to_a_configuration_stays_a_link() {
 }
 
 #[test]
+fn a_client_joins_by_itself_once_the_servers_list_is_mended() {
+    let site = Site::new();
+    let code = site.add("early", &[]);
+    let socks = site.join("early", &code);
+    let list = site.path("state").join("enrolled.json");
+    fs::create_dir(site.path("state")).expect("it is ours");
+    fs::write(&list, "{").expect("it is ours");
+    let _server = site.start_server();
+    let _early = site.start_client("early");
+    site.wait_for("early", "could not record this client's key");
+    let damaged = fs::read_to_string(&list).expect("it is there");
+    assert_eq!(damaged, "{", "an operator may mend it");
+    fs::remove_file(&list).expect("it is ours");
+    // The running server reads its clients again.
+    site.add("other", &[]);
+    site.wait_for("early", "ready");
+    assert_eq!(hear(socks), WORD);
+}
+
+#[test]
 fn a_code_expires() {
     let site = Site::new();
     let code = site.add("late", &["--expires", "1 s"]);

@@ -289,12 +289,15 @@ impl Connector {
             .tell_of(attempt.server, Told::Unanswered, &text);
     }
 
-    /// The server does not know our key: true if the next attempt is to show the one-time key instead.
+    /// The server does not know the key that was shown: true if that was our own, and the next attempt is to show the one-time key.
     pub(super) fn turns_to_enrolment(&self, id: ConnectionId) -> bool {
-        let attempt = self.tunnels.state().attempt_of(id);
-        let Some(attempt) = attempt.filter(|attempt| !attempt.enrols) else {
+        let Some(attempt) = self.tunnels.state().attempt_of(id) else {
             return false;
         };
+        if attempt.enrols {
+            self.servers.on_enrolment_answered(attempt.server);
+            return false;
+        }
         if !self.servers.enrol_at(attempt.server) {
             return false;
         }
@@ -321,6 +324,10 @@ impl Connector {
         };
         self.tunnels.state_mut().end_attempt();
         self.tunnels.close(id);
+        // What the server could not write it may write later.
+        if code != EnrolCode::Internal {
+            self.servers.on_enrolment_answered(attempt.server);
+        }
         let failure = match code {
             EnrolCode::Ok => {
                 tracing::info!("joined: the server knows this client's own key from now on");

@@ -25,10 +25,18 @@ pub(super) struct Enrolments {
 /// One-time key for one server.
 struct EnrolKey {
     crypto: Option<Arc<dyn ClientCrypto>>,
-    /// The next attempt shows the one-time key.
-    wanted: Cell<bool>,
-    /// The one-time key was shown already: it is good for one time.
-    shown: Cell<bool>,
+    phase: Cell<EnrolPhase>,
+}
+
+/// Phase of joining one server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EnrolPhase {
+    /// Attempts show the client's own key.
+    OwnKey,
+    /// The server does not know that: attempts show the one-time key, until it has answered about it.
+    OneTimeKey,
+    /// The server has answered: attempts show the client's own key for good.
+    Answered,
 }
 
 impl Enrolments {
@@ -42,26 +50,33 @@ impl Enrolments {
             let crypto = key.as_ref().map(|key| crypto(config, server, key, key_log));
             Ok(EnrolKey {
                 crypto: crypto.transpose()?,
-                wanted: Cell::new(false),
-                shown: Cell::new(false),
+                phase: Cell::new(EnrolPhase::OwnKey),
             })
         });
         let servers = each.collect::<Result<_, RunError>>()?;
         Ok(Self { servers })
     }
 
-    /// Cryptography of the next attempt at `server`, if that shows the one-time key.
-    pub(super) fn take(&self, server: usize) -> Option<Arc<dyn ClientCrypto>> {
+    /// Cryptography of an attempt at `server`, if that shows the one-time key.
+    pub(super) fn crypto(&self, server: usize) -> Option<Arc<dyn ClientCrypto>> {
         let enrolment = &self.servers[server];
-        enrolment.wanted.take().then(|| enrolment.crypto.clone())?
+        let shown = enrolment.phase.get() == EnrolPhase::OneTimeKey;
+        enrolment.crypto.clone().filter(|_| shown)
     }
 
-    /// Has the next attempt at `server` show the one-time key; false if there is none, or it was shown before.
+    /// Has attempts at `server` show the one-time key; false if there is none, or the server has answered about it.
     pub(super) fn want(&self, server: usize) -> bool {
         let enrolment = &self.servers[server];
-        let can = enrolment.crypto.is_some() && !enrolment.shown.replace(true);
-        enrolment.wanted.set(can);
+        let can = enrolment.crypto.is_some() && enrolment.phase.get() == EnrolPhase::OwnKey;
+        if can {
+            enrolment.phase.set(EnrolPhase::OneTimeKey);
+        }
         can
+    }
+
+    /// The server has answered about the one-time key, or does not know it.
+    pub(super) fn on_answered(&self, server: usize) {
+        self.servers[server].phase.set(EnrolPhase::Answered);
     }
 }
 
@@ -107,7 +122,7 @@ pub(super) fn explain(code: EnrolCode, at: u64) -> String {
                 .to_owned()
         }
         EnrolCode::Internal | EnrolCode::Ok => {
-            "the server could not record this client's key, and its log says why; once that is mended, join again with the same code"
+            "the server could not record this client's key, and its log says why; once that is mended, this client joins by itself"
                 .to_owned()
         }
     }

@@ -76,9 +76,9 @@ impl Servers {
         &self.own
     }
 
-    /// TLS of the next attempt at a server; true if that shows the one-time key.
+    /// TLS of an attempt at a server; true if that shows the one-time key.
     pub(super) fn crypto(&self, server: usize) -> (Arc<dyn ClientCrypto>, bool) {
-        match self.enrolments.take(server) {
+        match self.enrolments.crypto(server) {
             Some(crypto) => (crypto, true),
             None => (self.crypto[server].clone(), false),
         }
@@ -89,9 +89,14 @@ impl Servers {
         (self.crypto[server].clone(), self.reset_key.clone())
     }
 
-    /// Has the next attempt at a server show the one-time key; false if there is none, or it was shown before.
+    /// Has attempts at a server show the one-time key; false if there is none, or the server has answered about it.
     pub(super) fn enrol_at(&self, server: usize) -> bool {
         self.enrolments.want(server)
+    }
+
+    /// A server has answered about the one-time key, or does not know it.
+    pub(super) fn on_enrolment_answered(&self, server: usize) {
+        self.enrolments.on_answered(server);
     }
 
     /// Addresses at which a server may be now: by its name, and of those first where it was last, for another may lead nowhere; without
