@@ -50,6 +50,21 @@ fn until_state(site: &PepSite, pep: Pep, state: &str, patience: Duration) -> Res
     }
 }
 
+/// Waits until `pep` gives as reason that the other one is heard, or is not: what came just before it fell silent counts for a while.
+fn until_heard(site: &PepSite, pep: Pep, heard: bool) -> Result<()> {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let status = site.status(pep)?;
+        let told = status["tunnel"]["last_error"].as_str();
+        let told = told.context("no reason")?;
+        if told.contains("it is heard") == heard {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{pep:?}: {told}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// Waits until `pep` has told its log that the other one does not answer.
 fn until_told(site: &PepSite, pep: Pep) -> Result<()> {
     let deadline = Instant::now() + NOTICED;
@@ -94,10 +109,7 @@ fn one_is_deaf(site: &mut PepSite, deaf: &[Pep]) -> Result<()> {
     for pep in Pep::BOTH {
         until_told(site, pep)?;
         until_state(site, pep, "silent", SOON)?;
-        let told = &site.status(pep)?["tunnel"]["last_error"];
-        let told = told.as_str().context("no reason")?;
-        let heard = deaf != Pep::BOTH && !deaf.contains(&pep);
-        ensure!(told.contains("it is heard") == heard, "{pep:?}: {told}");
+        until_heard(site, pep, deaf != Pep::BOTH && !deaf.contains(&pep))?;
     }
     new_ones_pass(site)?;
     let words = "flows pass untouched";
