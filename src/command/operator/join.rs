@@ -79,10 +79,14 @@ fn is_there(interface: &str) -> io::Result<bool> {
 }
 
 /// Fault of an interface that is a port of another, if it is one.
+#[cfg(target_os = "linux")]
 fn port(interface: &str) -> Option<String> {
-    #[cfg(target_os = "linux")]
-    return bentpipe_pep::client::intercept::fault_of_port(interface);
-    #[cfg(not(target_os = "linux"))]
+    bentpipe_pep::client::intercept::fault_of_port(interface)
+}
+
+/// No fault: nothing is intercepted here.
+#[cfg(not(target_os = "linux"))]
+fn port(_interface: &str) -> Option<String> {
     None
 }
 

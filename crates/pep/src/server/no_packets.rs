@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::clients::Client;
 use super::notices::Notices;
+use super::shares::ClientPlaces;
 use crate::config::ServerConfig;
 use crate::net::judge::Judge;
 use crate::shard::Shard;
@@ -79,8 +80,8 @@ impl Sockets {
     pub(super) fn translator(
         &self,
         _filter: &Filter,
-        _shard: &Rc<Shard>,
-        _id: ConnectionId,
+        _place: (&Rc<Shard>, ConnectionId),
+        _places: (Arc<ClientPlaces>, String),
     ) -> Translator {
         match self.0 {}
     }
