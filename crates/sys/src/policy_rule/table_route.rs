@@ -68,8 +68,8 @@ impl StrayRoute {
             message.header.kind = RouteType::Unicast;
             message.attributes.push(RouteAttribute::Table(MAIN));
             let listed = list(RouteNetlinkMessage::GetRoute(message))?;
-            let leading: Vec<_> = listed.iter().filter_map(Leading::read).collect();
-            let better = |one: &&Leading| {
+            let leading: Vec<_> = listed.iter().filter_map(UnicastRoute::read).collect();
+            let better = |one: &&UnicastRoute| {
                 !own.contains(&one.device)
                     && prefixes.iter().any(|prefix| prefix.contains(&one.to))
                     // Of two to the same prefix, the one with the lower metric counts.
@@ -89,43 +89,71 @@ impl StrayRoute {
     }
 }
 
-/// Parts of a route that say where it leads, by a gateway or without.
+/// Parts of a route that say what it is for and where it leads.
 struct Leading {
-    to: IpNet,
+    table: u32,
+    /// `None`: all of its family.
+    to: Option<IpNet>,
     metric: u32,
-    device: u32,
+    /// Number of the interface; of several the first.
+    device: Option<u32>,
+    /// True if the route leads to the neighbours of an interface, and to no gateway.
+    is_direct: bool,
 }
 
 impl Leading {
-    fn read(message: &RouteNetlinkMessage) -> Option<Self> {
-        let RouteNetlinkMessage::NewRoute(route) = message else {
-            return None;
+    fn read(route: &RouteMessage) -> Option<Self> {
+        let mut leading = Self {
+            table: u32::from(route.header.table),
+            to: None,
+            metric: 0,
+            device: None,
+            is_direct: true,
         };
-        let (mut table, mut metric) = (u32::from(route.header.table), 0);
-        let (mut to, mut device) = (None, None);
+        let to = |address| IpNet::new(address, route.header.destination_prefix_length).ok();
         for attribute in &route.attributes {
             match attribute {
-                RouteAttribute::Table(number) => table = *number,
-                RouteAttribute::Priority(value) => metric = *value,
+                RouteAttribute::Table(number) => leading.table = *number,
+                RouteAttribute::Priority(value) => leading.metric = *value,
                 RouteAttribute::Destination(RouteAddress::Inet(address)) => {
-                    to = Some((*address).into());
+                    leading.to = Some(to((*address).into())?);
                 }
                 RouteAttribute::Destination(RouteAddress::Inet6(address)) => {
-                    to = Some((*address).into());
+                    leading.to = Some(to((*address).into())?);
                 }
-                RouteAttribute::Oif(index) => device = Some(*index),
+                RouteAttribute::Oif(index) => leading.device = Some(*index),
+                RouteAttribute::Gateway(_) => leading.is_direct = false,
                 RouteAttribute::MultiPath(hops) => {
-                    device = hops.first().map(|hop| hop.interface_index);
+                    leading.is_direct = false;
+                    leading.device = hops.first().map(|hop| hop.interface_index);
                 }
                 _ => {}
             }
         }
-        let unicast = route.header.kind == RouteType::Unicast && table == MAIN;
+        Some(leading)
+    }
+}
+
+/// Unicast route of the main table that leads to some addresses of a family by an interface.
+struct UnicastRoute {
+    to: IpNet,
+    metric: u32,
+    /// Number of the interface.
+    device: u32,
+}
+
+impl UnicastRoute {
+    fn read(message: &RouteNetlinkMessage) -> Option<Self> {
+        let RouteNetlinkMessage::NewRoute(route) = message else {
+            return None;
+        };
+        let leading = Leading::read(route)?;
+        let unicast = route.header.kind == RouteType::Unicast && leading.table == MAIN;
         unicast.then_some(())?;
         Some(Self {
-            to: IpNet::new(to?, route.header.destination_prefix_length).ok()?,
-            metric,
-            device: device?,
+            to: leading.to?,
+            metric: leading.metric,
+            device: leading.device?,
         })
     }
 }
@@ -262,29 +290,19 @@ impl TableRoute {
         message: &RouteMessage,
         names: &[(u32, String)],
     ) -> Option<Self> {
-        let header = &message.header;
-        let (mut table, mut metric) = (u32::from(header.table), 0);
-        let (mut to, mut device) = (None, None);
-        for attribute in &message.attributes {
-            match attribute {
-                RouteAttribute::Table(number) => table = *number,
-                RouteAttribute::Priority(value) => metric = *value,
-                RouteAttribute::Destination(RouteAddress::Inet(address)) => {
-                    to = Some((*address).into());
-                }
-                RouteAttribute::Destination(RouteAddress::Inet6(address)) => {
-                    to = Some((*address).into());
-                }
-                RouteAttribute::Oif(index) => device = Some(*index),
-                RouteAttribute::Gateway(_) | RouteAttribute::MultiPath(_) => return None,
-                _ => {}
-            }
-        }
+        let Leading {
+            table,
+            to,
+            mut metric,
+            device,
+            is_direct,
+        } = Leading::read(message)?;
+        // This type cannot say the others.
+        is_direct.then_some(())?;
         if family == Family::V6 && metric == DEFAULT_METRIC_V6 {
             metric = 0;
         }
-        let any = || family.everything().addr();
-        let way = match header.kind {
+        let way = match message.header.kind {
             RouteType::Local => Way::Local,
             RouteType::BlackHole => Way::Blackhole,
             RouteType::Unicast => {
@@ -295,7 +313,7 @@ impl TableRoute {
         };
         Some(Self {
             table,
-            to: IpNet::new(to.unwrap_or_else(any), header.destination_prefix_length).ok()?,
+            to: to.unwrap_or_else(|| family.everything()),
             metric,
             way,
         })
