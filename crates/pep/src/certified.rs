@@ -6,6 +6,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WantsServerCert;
 use rustls::{ConfigBuilder, ServerConfig};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
 
 use crate::config::{AnyFile, Placed, ServerFile};
 use crate::process::{self, RunError, date};
@@ -15,7 +17,7 @@ use crate::tls::key_exchange;
 const DAY: u64 = 24 * 60 * 60;
 
 /// Seconds before its end from which on a certificate is spoken of; whoever renews by themselves has done so weeks before.
-const SOON: u64 = 14 * DAY;
+pub(crate) const SOON: u64 = 14 * DAY;
 
 /// Certificate chain and private key out of the operator's files.
 pub(crate) struct CertifiedFiles {
@@ -26,6 +28,22 @@ pub(crate) struct CertifiedFiles {
 }
 
 impl CertifiedFiles {
+    /// Reads both files, in PEM, and has TLS look whether they belong together.
+    ///
+    /// # Errors
+    /// [`RunError`] names the file that cannot be used, and the mend.
+    pub(crate) fn checked(
+        certificate: &Placed<PathBuf>,
+        key: &Placed<PathBuf>,
+    ) -> Result<Self, RunError> {
+        let files = Self::read(certificate, key)?;
+        let builder = ServerConfig::builder_with_provider(key_exchange())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(std::io::Error::other)?;
+        files.certify(builder.with_no_client_auth())?;
+        Ok(files)
+    }
+
     /// Reads both files, in PEM.
     ///
     /// # Errors
@@ -76,8 +94,7 @@ impl CertifiedFiles {
     /// # Errors
     /// The certificate cannot be read.
     pub(crate) fn validity(&self) -> Result<Validity, RunError> {
-        let parsed = x509_parser::parse_x509_certificate(&self.chain[0]);
-        let (_, parsed) = parsed.map_err(|error| unusable(&self.certificate, error))?;
+        let parsed = self.own()?;
         let seconds =
             |time: x509_parser::time::ASN1Time| u64::try_from(time.timestamp()).unwrap_or_default();
         let validity = parsed.validity();
@@ -86,6 +103,30 @@ impl CertifiedFiles {
             from: seconds(validity.not_before),
             until: seconds(validity.not_after),
         })
+    }
+
+    /// Host names that the site's own certificate is for, as it has them.
+    ///
+    /// # Errors
+    /// The certificate cannot be read.
+    pub(crate) fn names(&self) -> Result<Vec<String>, RunError> {
+        let parsed = self.own()?;
+        let alternatives = parsed.subject_alternative_name().ok().flatten();
+        let names = alternatives
+            .into_iter()
+            .flat_map(|it| &it.value.general_names);
+        let names = names.filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        });
+        Ok(names.collect())
+    }
+
+    /// The site's own certificate, the first of the chain.
+    fn own(&self) -> Result<X509Certificate<'_>, RunError> {
+        let parsed = x509_parser::parse_x509_certificate(&self.chain[0]);
+        let (_, parsed) = parsed.map_err(|error| unusable(&self.certificate, error))?;
+        Ok(parsed)
     }
 }
 
@@ -100,6 +141,17 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
+    /// First day, in UTC, as `2028-11-26`.
+    pub(crate) fn begins(&self) -> String {
+        date(self.from)
+    }
+
+    /// Seconds from `now`, seconds since 1970, until the certificate is good, and until it is no more; negative once that is over.
+    pub(crate) fn spans(&self, now: u64) -> [i64; 2] {
+        let signed = |time| i64::try_from(time).unwrap_or(i64::MAX);
+        [self.from, self.until].map(|time| signed(time) - signed(now))
+    }
+
     /// Last day, in UTC, as `2028-11-26`.
     pub(crate) fn expires(&self) -> String {
         date(self.until)
@@ -159,11 +211,7 @@ pub fn check_certificate(file: &AnyFile) -> Result<Option<String>, RunError> {
         }
         AnyFile::Client(_) | AnyFile::Pep(_) => return Ok(None),
     };
-    let files = CertifiedFiles::read(certificate, key)?;
-    let builder = ServerConfig::builder_with_provider(key_exchange())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(std::io::Error::other)?;
-    files.certify(builder.with_no_client_auth())?;
+    let files = CertifiedFiles::checked(certificate, key)?;
     let (validity, now) = (files.validity()?, process::since_1970().as_secs());
     Ok(validity.fault(now).or_else(|| validity.warning(now)))
 }

@@ -1,13 +1,14 @@
-//! What an origin needs: its addresses, a certificate that is good, its key, and a web server behind it.
+//! Needs of an origin: its addresses, a certificate that is good, its key, and a web server behind it.
 
 use super::network::list;
 use super::server::listen;
 use super::{fail, ok, warn};
+use crate::certified;
 use crate::doctor::Finding;
 use crate::doctor::facts::{CertificateFacts, HandshakeResult, OriginFacts};
 
-/// Seconds before its end from which on a certificate is spoken of: two weeks.
-const SOON: i64 = 14 * 24 * 60 * 60;
+/// Seconds before its end from which on a certificate is spoken of, as the origin itself has them.
+const SOON: i64 = certified::SOON.cast_signed();
 
 /// Mend of a certificate that is not good.
 const RENEW: &str = "have it issued anew, put it in place, and `systemctl reload bentpipe-origin`";
