@@ -18,7 +18,7 @@ pub(crate) mod snapshot;
 
 pub(crate) use passage::{Passage, close_passages, closed_passages, open_passages};
 pub(crate) use ruleset::{Chain, Family, Mark, Set, anonymous};
-pub(crate) use setting::{Setting, interfaces};
+pub(crate) use setting::{Setting, interfaces, is_shut, is_shut6};
 pub(crate) use settings::{Settings, prepare_device};
 
 /// Name of the client's table; fixed, so that the leftover of a killed process is found.

@@ -68,7 +68,24 @@ impl Kind {
     }
 }
 
+/// True if IPv4 that comes in by this interface is not forwarded.
+pub(crate) fn is_shut(interface: &str) -> bool {
+    Setting::of(Kind::Ipv4, interface).is("0")
+}
+
+/// True if this machine forwards no IPv6.
+pub(crate) fn is_shut6() -> bool {
+    Setting::of(Kind::Ipv6, ALL).is("0")
+}
+
 impl Setting {
+    fn of(kind: Kind, interface: &str) -> Self {
+        Self {
+            kind,
+            interface: interface.to_owned(),
+        }
+    }
+
     pub(super) fn path(&self) -> String {
         let (family, key) = match self.kind {
             Kind::Ipv4 => ("ipv4", "forwarding"),
@@ -109,17 +126,11 @@ impl Setting {
         let interfaces = interfaces.iter().map(String::as_str).filter(|_| forwarded);
         for interface in interfaces.chain(device) {
             for kind in [Kind::Ipv4, Kind::Ipv6] {
-                settings.push(Self {
-                    kind,
-                    interface: interface.to_owned(),
-                });
+                settings.push(Self::of(kind, interface));
             }
         }
         if bridges {
-            settings.extend([Kind::Bridged4, Kind::Bridged6].map(|kind| Self {
-                kind,
-                interface: ALL.to_owned(),
-            }));
+            settings.extend([Kind::Bridged4, Kind::Bridged6].map(|kind| Self::of(kind, ALL)));
         }
         // One that is not there needs nothing.
         settings.retain(|setting| setting.is(setting.kind.values()[0]));

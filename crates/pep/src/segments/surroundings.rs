@@ -2,7 +2,6 @@
 //! firewalls of others. Each is told once, with its mend, and once more when it is gone.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::net::IpAddr;
 
@@ -13,14 +12,19 @@ use bentpipe_sys::nftables::{self, BaseChain, FORWARD};
 
 use super::devices;
 use crate::config::Sides;
+use crate::firewall::{is_shut, is_shut6};
 
 /// Setting without which the kernel forwards no IPv6 at all.
 const FORWARD6: &str = "net.ipv6.conf.all.forwarding";
 
-/// Looks at the surroundings, and what the log was told of them.
+/// Lines about what is in the way.
+type Lines = BTreeSet<String>;
+
+/// Surroundings of a PEP, and what the log was told of them.
 pub(super) struct PepSurroundings {
     sides: Sides,
-    told: BTreeSet<String>,
+    settings: Lines,
+    chains: Lines,
 }
 
 impl PepSurroundings {
@@ -28,46 +32,42 @@ impl PepSurroundings {
     pub(super) const fn new(sides: Sides) -> Self {
         Self {
             sides,
-            told: BTreeSet::new(),
+            settings: BTreeSet::new(),
+            chains: BTreeSet::new(),
         }
     }
 
     /// Looks anew, tells the log what has changed, and returns all that is in the way now.
     pub(super) fn look(&mut self, links: &[Link], addresses: &[Address]) -> Vec<String> {
-        let mut found: BTreeSet<String> = forwarding(&self.sides, links, addresses)
-            .into_iter()
-            .collect();
-        match closed_chains() {
-            Ok(chains) => found.extend(chains.iter().map(closed)),
-            // What cannot be seen now is as it was.
-            Err(_) => found.extend(self.told.iter().filter(|it| it.contains(CLOSED)).cloned()),
+        let settings = forwarding(&self.sides, links, addresses);
+        tell(&mut self.settings, settings.into_iter().collect());
+        // What cannot be seen now is as it was.
+        if let Ok(chains) = closed_chains() {
+            tell(&mut self.chains, chains.iter().map(closed).collect());
         }
-        for new in found.difference(&self.told) {
-            tracing::warn!("{new}");
-        }
-        for gone in self.told.difference(&found) {
-            let (what, _) = gone.split_once("; ").unwrap_or((gone, ""));
-            tracing::info!("over: {what}");
-        }
-        self.told.clone_from(&found);
-        found.into_iter().collect()
+        let mut all: Vec<_> = self.settings.iter().chain(&self.chains).cloned().collect();
+        all.sort_unstable();
+        all
     }
+}
+
+/// Tells the log what of `now` was not told before, and what is over.
+fn tell(told: &mut Lines, now: Lines) {
+    for new in now.difference(told) {
+        tracing::warn!("{new}");
+    }
+    for gone in told.difference(&now) {
+        let (what, _) = gone.split_once("; ").unwrap_or((gone, ""));
+        tracing::info!("over: {what}");
+    }
+    *told = now;
 }
 
 /// Settings of the kernel for which it does not forward between the sides, each with its mend.
 pub(crate) fn forwarding(sides: &Sides, links: &[Link], addresses: &[Address]) -> Vec<String> {
-    let is_off = |name: &str| {
-        let file = format!("/proc/sys/{}", name.replace('.', "/"));
-        fs::read_to_string(file).is_ok_and(|text| text.trim() == "0")
-    };
     let mut found = Vec::new();
     let all = sides.lan.iter().chain(&sides.wan);
-    // A name with dots is written with slashes.
-    let shut = |name: &&String| {
-        let file = format!("/proc/sys/net/ipv4/conf/{name}/forwarding");
-        fs::read_to_string(file).is_ok_and(|text| text.trim() == "0")
-    };
-    let shut: Vec<_> = all.filter(shut).cloned().collect();
+    let shut: Vec<_> = all.filter(|name| is_shut(name)).cloned().collect();
     if !shut.is_empty() {
         found.push(format!(
             "this machine does not forward what comes in by {}, so hosts reach each other neither with nor without the PEP; run `sysctl -w net.ipv4.ip_forward=1`, and put it into /etc/sysctl.d",
@@ -75,7 +75,7 @@ pub(crate) fn forwarding(sides: &Sides, links: &[Link], addresses: &[Address]) -
         ));
     }
     let speaks = |names: &[String]| names.iter().any(|name| has_ipv6(name, links, addresses));
-    if is_off(FORWARD6) && speaks(&sides.lan) && speaks(&sides.wan) {
+    if is_shut6() && speaks(&sides.lan) && speaks(&sides.wan) {
         found.push(format!(
             "this machine does not forward IPv6, which both sides have ({FORWARD6} is 0), so hosts reach each other by IPv4 alone; run `sysctl -w {FORWARD6}=1`, and put it into /etc/sysctl.d"
         ));
@@ -94,9 +94,6 @@ fn has_ipv6(name: &str, links: &[Link], addresses: &[Address]) -> bool {
         .any(|address| address.index == link.index && wide(address.own))
 }
 
-/// Words by which a line about a chain is known.
-const CLOSED: &str = "drops what is forwarded and does not accept";
-
 /// Line about a chain that drops a PEP's packets, with the mend.
 fn closed(chain: &BaseChain) -> String {
     let BaseChain {
@@ -106,7 +103,7 @@ fn closed(chain: &BaseChain) -> String {
         ..
     } = chain;
     format!(
-        "the firewall's chain `{family} {table} {name}` {CLOSED} what goes into and comes from the PEP's devices: TCP that crosses it ends there; {}",
+        "the firewall's chain `{family} {table} {name}` drops what is forwarded and does not accept what goes into and comes from the PEP's devices: TCP that crosses it ends there; {}",
         mend(chain)
     )
 }

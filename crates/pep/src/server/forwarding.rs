@@ -22,7 +22,7 @@ use bentpipe_sys::policy_rule::{Action, Family, PolicyRule};
 use bentpipe_sys::written_table::WrittenTable;
 use ipnet::IpNet;
 
-use crate::firewall::{SERVER_TABLE, Settings, TRIAL_TABLE, close_passages, interfaces};
+use crate::firewall::{SERVER_TABLE, Settings, TRIAL_TABLE, close_passages, interfaces, is_shut};
 
 mod rules;
 
@@ -269,12 +269,6 @@ fn open_device() {
         format!("/proc/sys/net/ipv6/conf/{NAME}/force_forwarding"),
         "1",
     );
-}
-
-/// True if what comes in by this interface is not forwarded.
-fn is_shut(interface: &str) -> bool {
-    let path = format!("/proc/sys/net/ipv4/conf/{interface}/forwarding");
-    fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")
 }
 
 fn is_on(path: &str) -> bool {
