@@ -59,8 +59,7 @@ impl Relays {
 
     /// The tunnel has come up: datagrams leave from what its server has assigned.
     pub(super) fn learn_assigned(&self) {
-        let tunnels = &self.tunnels;
-        let assigned = tunnels.look(|it| Some(it.tunnel.agreement().remote()?.assigned.clone()));
+        let assigned = self.tunnels.assigned();
         let mut state = self.state.borrow_mut();
         state.set_assigned(assigned.unwrap_or_default());
     }

@@ -133,7 +133,9 @@ impl PacketDevice {
         changed: impl Fn(),
     ) {
         loop {
-            if let Some(wanted) = assigned(tunnels) {
+            // What an earlier tunnel was assigned stays while there is none.
+            if let Some(assigned) = tunnels.assigned() {
+                let wanted: Vec<_> = assigned.into_iter().map(IpNet::from).collect();
                 let present = self.kept.assigned();
                 if wanted != present {
                     let new = wanted.clone();
@@ -164,12 +166,4 @@ fn readable(tun: BulkTun) -> io::Result<Rc<AsyncFd<BulkTun>>> {
         reason = "a BulkTun stays open as long as its AsyncFd; the new form is unsafe"
     )]
     AsyncFd::with_interest(tun, Interest::READABLE).map(Rc::new)
-}
-
-/// Networks that the server has assigned to this tunnel; `None` without one. What an earlier one was assigned stays meanwhile.
-fn assigned(tunnels: &Tunnels) -> Option<Vec<IpNet>> {
-    tunnels.look(|connection| {
-        let assigned = &connection.tunnel.agreement().remote()?.assigned;
-        Some(assigned.iter().copied().map(IpNet::from).collect())
-    })
 }

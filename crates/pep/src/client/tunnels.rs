@@ -1,6 +1,7 @@
 //! The client's connections, and the engine that carries them out: which of them is the tunnel, and what its server has said.
 
 use std::cell::{Ref, RefCell, RefMut};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -102,6 +103,11 @@ impl Tunnels {
             ipv4: true,
             ipv6: true,
         })
+    }
+
+    /// Addresses that the server has assigned to the tunnel; `None` without one.
+    pub(super) fn assigned(&self) -> Option<Vec<IpAddr>> {
+        self.look(|connection| Some(connection.tunnel.agreement().remote()?.assigned.clone()))
     }
 
     /// True if the tunnel carries packets now; `None` without a tunnel.

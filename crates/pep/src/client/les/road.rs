@@ -119,13 +119,10 @@ impl Layering {
         let accord = |connection: &Connection| Some(connection.tunnel.agreement().les());
         let accord = self.tunnels.look_at(attempt.id, accord);
         let accord = accord.unwrap_or(LesAccord::Lacking);
-        let assigned = self.tunnels.look_at(attempt.id, |connection| {
-            let hello = connection.tunnel.agreement().remote()?;
-            Some(hello.assigned.iter().copied().map(IpNet::from).collect())
-        });
+        let assigned = self.tunnels.assigned();
         let assigned = assigned.filter(|_| accord == LesAccord::Agreed);
-        self.greetings
-            .on_greeting(attempt.server, assigned.unwrap_or_default());
+        let assigned = assigned.into_iter().flatten().map(IpNet::from).collect();
+        self.greetings.on_greeting(attempt.server, assigned);
         let early = self.early.take().into_iter().map(Box::new);
         let ahead = match self.road.replace(LesRoad::NoTunnel) {
             LesRoad::Agreed(agreed) => Some(agreed),
