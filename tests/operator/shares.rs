@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bentpipe_testbed::daemon::free_port;
 use serde_json::Value;
 
+use super::config_errors::home::Running;
 use super::joining::{Site, through};
 use crate::BENTPIPE;
 
@@ -54,21 +55,32 @@ fn refused(site: &Site) -> [Option<u64>; 2] {
     })
 }
 
-#[test]
-fn a_client_that_opens_all_that_it_can_leaves_room_for_another() {
-    let site = Site::new();
-    let [greedy, modest] = ["greedy", "modest"].map(|name| {
+/// Has both clients join; returns where their proxies listen.
+fn joined(site: &Site) -> [u16; 2] {
+    ["greedy", "modest"].map(|name| {
         let code = site.add(name, &[]);
         site.join(name, &code)
-    });
+    })
+}
+
+/// Starts a server that may have [`FILES`] descriptors, and both clients, which are ready.
+fn started(site: &Site) -> (Running, [Running; 2]) {
     let mut limited = Command::new("prlimit");
     limited.args([&format!("--nofile={FILES}:{FILES}"), BENTPIPE]);
     let server = site.start_server_by(limited, &[]);
-    let _clients = ["greedy", "modest"].map(|name| {
+    let clients = ["greedy", "modest"].map(|name| {
         let client = site.start_client_with(name, &[]);
         site.wait_for(name, "ready");
         client
     });
+    (server, clients)
+}
+
+#[test]
+fn a_client_that_opens_all_that_it_can_leaves_room_for_another() {
+    let site = Site::new();
+    let [greedy, modest] = joined(&site);
+    let (server, _clients) = started(&site);
     let port = echo();
     let mut held: Vec<_> = (0..FILES).filter_map(|_| carried(greedy, port)).collect();
     assert_eq!(held.len(), SHARE);
@@ -118,10 +130,7 @@ fn comes_in(port: u16) -> Option<TcpStream> {
 #[test]
 fn connections_that_come_in_at_a_clients_port_count_for_that_client() {
     let site = Site::new();
-    let [greedy, modest] = ["greedy", "modest"].map(|name| {
-        let code = site.add(name, &[]);
-        site.join(name, &code)
-    });
+    let [greedy, modest] = joined(&site);
     let (port, published) = (echo(), free_port());
     let change = |file: &str, old: &str, new: &str| {
         let text = fs::read_to_string(site.path(file)).expect("it was made");
@@ -133,14 +142,7 @@ fn connections_that_come_in_at_a_clients_port_count_for_that_client() {
     change("server.toml", named, &permitted);
     let asked = format!("[[publish]]\nport = {published}\nto = \"127.0.0.1:{port}\"\n[link]");
     change("greedy/client.toml", "[link]", &asked);
-    let mut limited = Command::new("prlimit");
-    limited.args([&format!("--nofile={FILES}:{FILES}"), BENTPIPE]);
-    let server = site.start_server_by(limited, &[]);
-    let _clients = ["greedy", "modest"].map(|name| {
-        let client = site.start_client_with(name, &[]);
-        site.wait_for(name, "ready");
-        client
-    });
+    let (server, _clients) = started(&site);
     let deadline = Instant::now() + Duration::from_secs(10);
     while comes_in(published).is_none() {
         assert!(Instant::now() < deadline, "the port is not published");

@@ -34,48 +34,40 @@ fn hear_again(site: &PepSite, pep: Pep) -> Result<()> {
     Ok(())
 }
 
-/// Waits until `pep` says in `status` that its tunnel is in this state.
-fn until_state(site: &PepSite, pep: Pep, state: &str, patience: Duration) -> Result<()> {
+/// Looks again and again until there is no lack; an error, with the last lack, if that takes longer than `patience`.
+fn until(patience: Duration, lack: impl Fn() -> Result<Option<String>>) -> Result<()> {
     let deadline = Instant::now() + patience;
-    loop {
-        let tunnel = &site.status(pep)?["tunnel"];
-        if tunnel["state"] == state {
-            return Ok(());
-        }
-        ensure!(
-            Instant::now() < deadline,
-            "not {state} at {pep:?}: {tunnel}"
-        );
+    while let Some(lack) = lack()? {
+        ensure!(Instant::now() < deadline, "{lack}");
         thread::sleep(Duration::from_millis(50));
     }
+    Ok(())
+}
+
+/// Waits until `pep` says in `status` that its tunnel is in this state.
+fn until_state(site: &PepSite, pep: Pep, state: &str, patience: Duration) -> Result<()> {
+    until(patience, || {
+        let tunnel = &site.status(pep)?["tunnel"];
+        Ok((tunnel["state"] != state).then(|| format!("not {state} at {pep:?}: {tunnel}")))
+    })
 }
 
 /// Waits until `pep` gives as reason that the other one is heard, or is not: what came just before it fell silent counts for a while.
 fn until_heard(site: &PepSite, pep: Pep, heard: bool) -> Result<()> {
-    let deadline = Instant::now() + SOON;
-    loop {
+    until(SOON, || {
         let status = site.status(pep)?;
         let told = status["tunnel"]["last_error"].as_str();
         let told = told.context("no reason")?;
-        if told.contains("it is heard") == heard {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "{pep:?}: {told}");
-        thread::sleep(Duration::from_millis(50));
-    }
+        Ok((told.contains("it is heard") != heard).then(|| format!("{pep:?}: {told}")))
+    })
 }
 
 /// Waits until `pep` has told its log that the other one does not answer.
 fn until_told(site: &PepSite, pep: Pep) -> Result<()> {
-    let deadline = Instant::now() + NOTICED;
-    while warned(site, pep, "does not answer") == 0 {
-        ensure!(
-            Instant::now() < deadline,
-            "{pep:?} does not say that it is silent"
-        );
-        thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
+    until(NOTICED, || {
+        let silent = warned(site, pep, "does not answer") == 0;
+        Ok(silent.then(|| format!("{pep:?} does not say that it is silent")))
+    })
 }
 
 /// Times that the log of `pep` has `words` as a warning.

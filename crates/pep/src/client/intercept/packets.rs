@@ -228,6 +228,8 @@ mod tests {
         it.interfaces = vec!["lan0".into()];
         it.other = Other::Tunnel;
         assert!(!chains(&it, &[]).contains("saddr"));
+        let rule = "iifname \"bentpipe0\" oifname != { \"lan0\" } counter drop";
+        assert_eq!(astray(&it).as_deref(), Some(rule));
         // The host's bits of a prefix do not count, and one inside another is that.
         let prefixes = ["10.1.0.1/24", "10.1.0.128/25", "fd00:1::/64"];
         it.device.routed = prefixes.map(|prefix| prefix.parse().unwrap()).into();
