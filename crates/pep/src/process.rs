@@ -1,4 +1,4 @@
-//! What both daemons need of the process they run in: clock, signals, exit reasons, and its limits (`limits.rs`).
+//! Process that a daemon runs in, as both need it: clock, signals, exit reasons, and its limits (`limits.rs`).
 
 mod key_log;
 mod limits;

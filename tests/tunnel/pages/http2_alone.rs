@@ -19,7 +19,7 @@ use super::cases::Trust;
 use super::speech::{NAME, Over};
 use super::trusted::trust_local;
 
-/// What the host says once TLS stands, in place of HTTP/2.
+/// Words of the host once TLS stands, in place of HTTP/2.
 const WORD: &[u8] = b"of the host";
 
 /// A host that says [`WORD`] to whoever speaks HTTP/2.

@@ -1,4 +1,4 @@
-//! What is in the way of a PEP on its machine: a firewall, forwarding, a full disk. Each is told with its mend, and so is its end.
+//! Obstacles of a PEP on its machine: a firewall, forwarding, a full disk. Each is told with its mend, and so is its end.
 
 use std::fs;
 use std::path::PathBuf;

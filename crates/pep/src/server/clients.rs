@@ -1,4 +1,4 @@
-//! Who may connect. The list is shared by all shards and replaced whole on reload; the TLS verifier asks it during every
+//! Clients that may connect. The list is shared by all shards and replaced whole on reload; the TLS verifier asks it during every
 //! handshake. Which connection speaks for whom is in `registry.rs`.
 
 use std::collections::HashMap;

@@ -39,8 +39,8 @@ impl Holder {
     }
 }
 
-/// The rules for a client: none where what cannot be carried goes in clear.
-/// What comes in by those of the names `held` is barred as well.
+/// The rules for a client: none where what cannot be carried goes in clear. Packets that come in by an interface of `held` are barred
+/// as well.
 pub(super) fn of_client(it: &Interception, held: &[String]) -> Vec<PolicyRule> {
     match it.fail_open {
         true => Vec::new(),

@@ -1,6 +1,6 @@
 //! Words of servers the last time, which packets that leave before the next greeting take for granted: a round trip is saved.
 //!
-//! Such packets need a source that the server will assign, a server that has LES, and PEPs that it accepts. All of that is in
+//! Packets that leave so early need a source that the server will assign, a server that has LES, and PEPs that it accepts. All of that is in
 //! its greeting and in Q2.
 
 use std::cell::{Cell, RefCell};

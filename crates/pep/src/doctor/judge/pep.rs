@@ -1,4 +1,4 @@
-//! What an operator's PEP needs: its table, interfaces, forwarding between them, firewalls that let it pass, and the other PEP.
+//! Needs of an operator's PEP: its table, interfaces, forwarding between them, firewalls that let it pass, and the other PEP.
 
 use super::far::{self, FarWords};
 use super::network::list;
