@@ -167,6 +167,42 @@ fn what_others_take_away_is_put_back_and_nothing_leaves_with_an_inner_address() 
     assert!(logs.contains("nft"), "{logs}");
 }
 
+/// Another program exempts packets from connection tracking, as for speed: the kernel translates no address of theirs.
+#[test]
+fn what_the_kernel_does_not_translate_does_not_leave() {
+    if !privileged("packets: what is not translated") {
+        return;
+    }
+    let site = site();
+    let gateway = site.topology.gateway();
+    let echo = Echo::start(site.topology.web(), WEBS[0]).expect("an echo");
+    let echo6 = Echo::start(site.topology.web(), WEBS[1]).expect("an echo");
+    let inner = Inner::watch(site.topology.web());
+    let pairs = [(&echo, WEBS[0]), (&echo6, WEBS[1])];
+    for (echo, web) in pairs {
+        until(&site, "the way", || echoes(&site, echo, web));
+    }
+    let exempts = "add table inet fast; add chain inet fast raw { type filter hook prerouting priority raw; }; \
+                   add rule inet fast raw iifname bentpipe0 notrack";
+    gateway.run("nft", &[exempts]).expect("a rule");
+    for (echo, web) in pairs {
+        assert!(!echoes(&site, echo, web), "nothing is translated");
+    }
+    assert_eq!(inner.seen(), 0, "packets with inner addresses");
+    let table = gateway.run(
+        "nft",
+        &["list", "chain", "inet", "bentpipe_server", "keep_in"],
+    );
+    let table = table.expect("its chain");
+    assert!(!table.contains("packets 0"), "{table}");
+    gateway
+        .run("nft", &["delete table inet fast"])
+        .expect("its end");
+    for (echo, web) in pairs {
+        until(&site, "the way", || echoes(&site, echo, web));
+    }
+}
+
 /// A firewall that drops what is forwarded, as Docker's and ufw's do, before the server's start and after a restart of its own.
 #[test]
 fn a_firewall_that_drops_lets_clients_packets_pass() {

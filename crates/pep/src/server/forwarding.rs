@@ -1,7 +1,7 @@
 //! The server's table `inet bentpipe_server`: what clients' packets may do on this machine, and its silence when it is killed.
 //!
 //! ```text
-//!   bentpipe0 ─► forward: not to bentpipe0 ─► postrouting: masquerade ─► internet
+//!   bentpipe0 ─► forward: not to bentpipe0 ─► postrouting: masquerade, or drop ─► internet
 //!   bentpipe0 ◄─ forward: answers, and what is for a routed prefix ◄─── internet
 //!   bentpipe0 ◄─ forward: published ports ◄─ prerouting: to the client ◄─ internet
 //! ```

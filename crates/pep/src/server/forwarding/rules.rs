@@ -35,6 +35,7 @@ pub(super) fn body(ports: &[u16], forwarding: Option<&Forwarding>, router: Route
         chains.push(forward(forwarding, &shut));
         chains.push(lead(&forwarding.published));
         chains.push(translate(forwarding));
+        chains.push(keep_in(forwarding));
     }
     chains.iter().map(Chain::to_string).collect()
 }
@@ -155,19 +156,31 @@ fn lead(published: &[(u16, IpAddr)]) -> Chain {
 
 /// Gives what leaves an address of this machine.
 fn translate(forwarding: &Forwarding) -> Chain {
+    Chain::at("postrouting", "nat", "postrouting priority srcnat")
+        .rules(to_translate(forwarding).map(|packets| format!("{packets} masquerade")))
+}
+
+/// Drops what the chain before has to translate and has not. The kernel translates no packet that it cannot assign to a
+/// connection (an ICMP error about a connection that the gateway has forgotten, a segment out of its window, all that another
+/// program exempts from connection tracking): such a packet would leave with a client's inner address.
+fn keep_in(forwarding: &Forwarding) -> Chain {
+    Chain::at("keep_in", "filter", "postrouting priority srcnat + 10")
+        .rules(to_translate(forwarding).map(|packets| format!("{packets} counter drop")))
+}
+
+/// Matches of the packets that may leave with an address of this machine alone.
+fn to_translate(forwarding: &Forwarding) -> impl Iterator<Item = String> {
     let translated = by_family(&forwarding.translated).map(|(family, prefixes)| {
         let header = family.header();
-        format!("oifname != \"{NAME}\" {header} saddr {prefixes} masquerade")
+        format!("oifname != \"{NAME}\" {header} saddr {prefixes}")
     });
     let routed = PRIVATE.into_iter().filter_map(|(family, private)| {
         let (header, prefixes) = (family.header(), family.merged(&forwarding.routed)?);
         Some(format!(
-            "oifname != \"{NAME}\" {header} saddr {prefixes} {header} saddr {private} {header} daddr != {private} masquerade"
+            "oifname != \"{NAME}\" {header} saddr {prefixes} {header} saddr {private} {header} daddr != {private}"
         ))
     });
-    Chain::at("postrouting", "nat", "postrouting priority srcnat")
-        .rules(translated)
-        .rules(routed)
+    translated.chain(routed)
 }
 
 /// The prefixes of each family that has any, as an anonymous set.
