@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use bentpipe_tunnel::engine::{Output, Unreachable, UnreachableCause};
+use bentpipe_tunnel::engine::{LEAST_MTU, Output, Unreachable, UnreachableCause};
 
 use super::exits::Exits;
 use crate::throttle::Throttle;
@@ -170,7 +170,7 @@ impl UdpWire {
                 Ok(registered) => drop(self.opened.insert(place, registered)),
                 // No descriptor is free: this batch is lost, as on any link.
                 Err(error) => {
-                    self.complain(now, output.destination, &error);
+                    self.complain(now, output.destination, &error.to_string());
                     return Ok(Sent::Done);
                 }
             }
@@ -218,7 +218,12 @@ impl UdpWire {
             }
             match sent {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                Err(error) => self.complain(now, output.destination, &error),
+                Err(error) => {
+                    let size = part.len().min(segment);
+                    if let Some(reason) = reason(&error, size, output.destination) {
+                        self.complain(now, output.destination, &reason);
+                    }
+                }
                 Ok(()) => {}
             }
         }
@@ -261,14 +266,34 @@ impl UdpWire {
     }
 
     /// Unreachable, filtered, interface down: the engine's timers deal with silence, but the operator wants to know.
-    fn complain(&self, now: Instant, destination: SocketAddr, error: &io::Error) {
-        // A probe for a larger MTU may fail here already: an answer like any other.
-        let too_large = Errno::MSGSIZE.raw_os_error();
-        if error.raw_os_error() != Some(too_large) && self.complaint.is_due(now) {
+    fn complain(&self, now: Instant, destination: SocketAddr, reason: &str) {
+        if self.complaint.is_due(now) {
             let address = destination.ip().to_canonical();
-            tracing::warn!("cannot send to {address}: {error}");
+            tracing::warn!("cannot send to {address}: {reason}");
         }
     }
+}
+
+/// Reason, for the operator, why a datagram of `size` bytes to `destination` was not sent; `None` for a probe of a larger MTU, to
+/// which that is an answer like any other.
+fn reason(error: &io::Error, size: usize, destination: SocketAddr) -> Option<String> {
+    if error.raw_os_error() != Some(Errno::MSGSIZE.raw_os_error()) {
+        return Some(error.to_string());
+    }
+    // IP header without options or extensions, and 8 bytes of UDP.
+    let headers = if destination.ip().to_canonical().is_ipv4() {
+        20 + 8
+    } else {
+        40 + 8
+    };
+    let least = usize::from(LEAST_MTU);
+    (size <= least).then(|| {
+        format!(
+            "its interface, or the path, carries no packet of {} bytes: QUIC needs an MTU of {}",
+            size + headers,
+            least + headers
+        )
+    })
 }
 
 /// Messages to be read next, after these were read: few large ones, which hold many datagrams each, or many small ones.
@@ -301,6 +326,27 @@ fn is_about_another(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_too_large_is_told_where_no_tunnel_can_live_with_it() {
+        let too_large = io::Error::from_raw_os_error(Errno::MSGSIZE.raw_os_error());
+        let to = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let (four, six) = (to("192.0.2.1:443"), to("[2001:db8::1]:443"));
+        assert_eq!(reason(&too_large, 1201, four), None, "a probe");
+        let said = reason(&too_large, 1200, four).unwrap();
+        assert!(said.contains("an MTU of 1228"), "{said}");
+        assert_eq!(
+            Some(said),
+            reason(&too_large, 1200, to("[::ffff:192.0.2.1]:443"))
+        );
+        let said = reason(&too_large, 100, six).unwrap();
+        assert!(
+            said.contains("of 148 bytes") && said.contains("1248"),
+            "{said}"
+        );
+        let refused = io::Error::from_raw_os_error(Errno::PERM.raw_os_error());
+        assert_eq!(reason(&refused, 1400, six), Some(refused.to_string()));
+    }
 
     #[test]
     fn a_read_takes_few_large_messages_or_many_small_ones() {

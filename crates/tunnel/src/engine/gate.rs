@@ -24,8 +24,8 @@ use path_controller::PathController;
 const OPEN: u64 = 1 << 40;
 const SHUT: u64 = 1;
 
-/// UDP payload of a packet until more is known.
-pub(super) const LEAST_MTU: u16 = 1200;
+/// Bytes of UDP payload that every path carries which QUIC can use (RFC 9000 §14); a connection sends no larger ones until more is known.
+pub const LEAST_MTU: u16 = 1200;
 
 /// State that the loop and quinn share for one connection. quinn wants `Send + Sync`; both sides run on
 /// the shard's thread, so the lock is never contended.

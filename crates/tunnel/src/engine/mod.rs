@@ -34,6 +34,7 @@ pub use cid::{Addressee, SERVER_CID, addressee};
 pub use connection::{Connection, ConnectionNotice, FirstWords, Unreachable, UnreachableCause};
 pub use endpoint::{ConnectionId, Engine, EngineConfig, Event, Output, ServerSetup, Tracer};
 pub(crate) use endpoint::{Timers, is_initial};
+pub use gate::LEAST_MTU;
 pub use handshakes::{Handshakes, Verdict};
 pub use ledger::{Account, Ledger};
 pub use placement::Placement;

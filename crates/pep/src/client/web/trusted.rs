@@ -6,13 +6,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 
 use crate::authority::{Files, RENEWAL, Signer};
 use crate::config::TrustedName;
-use crate::process::since_1970;
+use crate::process::{self, since_1970};
 
 /// Time for which a host that speaks no HTTP/1.1 is not answered for.
 const LEFT: Duration = Duration::from_secs(600);
@@ -27,7 +27,17 @@ type Marks = [Option<(u64, u64, i64, i64)>; 2];
 /// Certificate of a host.
 struct Leaf {
     config: Arc<ServerConfig>,
+    /// Time since 1970 at which the certificate was made.
     made: Duration,
+}
+
+impl Leaf {
+    /// True if the certificate is good at the time `now` since 1970, and for long enough. One that was made later than `now`
+    /// was made by a clock that was wrong, and is not good yet.
+    fn is_fresh(&self, now: Duration) -> bool {
+        let age = now.checked_sub(self.made);
+        age.is_some_and(|age| age < RENEWAL)
+    }
 }
 
 #[derive(Default)]
@@ -45,7 +55,7 @@ pub(super) struct Trusted {
     files: Files,
     known: RefCell<Watched>,
     /// Hosts that speak no HTTP/1.1, and when that was found; of those that are listed alone.
-    left: RefCell<HashMap<TrustedName, Duration>>,
+    left: RefCell<HashMap<TrustedName, Instant>>,
 }
 
 impl Trusted {
@@ -128,7 +138,7 @@ impl Trusted {
         if self
             .left
             .borrow_mut()
-            .insert(name.clone(), since_1970())
+            .insert(name.clone(), process::now())
             .is_none()
         {
             tracing::warn!(
@@ -140,7 +150,7 @@ impl Trusted {
     /// True if the host `name` is left alone, for it speaks no HTTP/1.1.
     pub(super) fn is_left(&self, name: &str) -> bool {
         let mut left = self.left.borrow_mut();
-        left.retain(|_, since| since_1970().saturating_sub(*since) < LEFT);
+        left.retain(|_, since| process::now() < *since + LEFT);
         left.keys().any(|one| one.as_str() == name)
     }
 
@@ -159,7 +169,7 @@ impl Trusted {
         }
         let now = since_1970();
         if let Some(leaf) = leaves.get(name)
-            && now.saturating_sub(leaf.made) < RENEWAL
+            && leaf.is_fresh(now)
         {
             return Some(leaf.config.clone());
         }
@@ -208,6 +218,20 @@ mod tests {
         let first = trusted.answer_as("a.example.com").unwrap();
         let second = trusted.answer_as("a.example.com").unwrap();
         assert!(Arc::ptr_eq(&first, &second), "one certificate for a host");
+        let ahead = since_1970() + Duration::from_secs(86_400);
+        let host = name("a.example.com");
+        trusted
+            .known
+            .borrow_mut()
+            .leaves
+            .get_mut(&host)
+            .unwrap()
+            .made = ahead;
+        let third = trusted.answer_as("a.example.com").unwrap();
+        assert!(
+            !Arc::ptr_eq(&first, &third),
+            "made by a clock that was ahead"
+        );
         assert!(trusted.answer_as("b.example.org").is_none(), "not the CA's");
         assert!(trusted.answer_as("c.a.example.com").is_none(), "not listed");
 
