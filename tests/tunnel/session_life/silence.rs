@@ -1,6 +1,7 @@
 //! Nobody answers: the operator hears why, `status` says so, waiting is cheap, and another server takes over.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -313,4 +314,34 @@ fn on_site_unstarted(name: &str, test: impl FnOnce(&mut Site) -> Result<()>) {
     let mut site = Site::plain(SiteConfig::new(BENTPIPE)).expect("a site");
     let result = test(&mut site);
     assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
+}
+
+/// A modem or a PPP session that comes back with a small MTU: QUIC has no smaller packets.
+#[test]
+fn a_link_too_small_for_quic_is_named_and_crosses_again_when_it_is_larger() {
+    const UPLOAD: [u8; 50_000] = [7; 50_000];
+    on_site("silence: a small MTU", SiteConfig::new(BENTPIPE), |site| {
+        let web = echo_service(site)?;
+        exchange(&mut connect(site, web.address, SOON)?)?;
+        let resize = |mtu: &str| {
+            let arguments = ["link", "set", LINK_DEVICE, "mtu", mtu];
+            site.topology.terminal().run("ip", &arguments)
+        };
+        resize("1100")?;
+        let mut uploads = connect(site, web.address, LEFT)?;
+        // Small packets pass as before: a download's acknowledgements, or a click.
+        uploads.write_all(&UPLOAD)?;
+        let named = "cannot send to 10.20.0.1: its interface, or the path, carries no packet of";
+        let deadline = Instant::now() + LEFT;
+        while !site.logs().contains(named) {
+            ensure!(Instant::now() < deadline, "nothing is said");
+            thread::sleep(Duration::from_millis(100));
+        }
+        ensure!(site.logs().contains("QUIC needs an MTU of 1228"), "{named}");
+        resize("1500")?;
+        let mut echoed = [0; UPLOAD.len()];
+        uploads.read_exact(&mut echoed)?;
+        ensure!(echoed == UPLOAD, "another content");
+        Ok(())
+    });
 }
