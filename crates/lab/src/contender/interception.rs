@@ -23,9 +23,10 @@ const NETWORKS: [(&str, &str); 2] = [("ip", "10.30.0.0/24"), ("ip6", "fd00:30::/
 pub(super) struct Interception(());
 
 impl Interception {
-    /// Hands TCP of the LAN to this port. What nobody takes in there is forwarded.
-    pub(super) fn start(terminal: &NetNs, port: u16) -> Result<Self> {
-        run_with_input(terminal.command("nft").args(["-f", "-"]), &rules(port)).context("nft")?;
+    /// Hands TCP of the LAN to this port, and with `http3` UDP of port 443 to that port. What nobody takes in there is forwarded.
+    pub(super) fn start(terminal: &NetNs, port: u16, http3: bool) -> Result<Self> {
+        let rules = rules(port, http3);
+        run_with_input(terminal.command("nft").args(["-f", "-"]), &rules).context("nft")?;
         for family in ["-4", "-6"] {
             terminal.run(
                 "ip",
@@ -63,29 +64,50 @@ impl Interception {
 }
 
 /// TPROXY ends a rule where nobody listens: what is counted behind it was taken.
-fn rules(port: u16) -> String {
-    let each = |rule: &dyn Fn(&str, &str) -> String| -> String {
-        NETWORKS.iter().map(|(ip, net)| rule(ip, net)).collect()
+///
+/// Of HTTP/3 the terminal is an end as well: what hosts say of datagrams for which they have no socket any more is about its own, and
+/// ends there.
+fn rules(port: u16, http3: bool) -> String {
+    let each = |rule: &dyn Fn(&str, &str, [&str; 2]) -> String| -> String {
+        let udp = ["udp dport 443", "udp sport 443"];
+        let kinds = [["meta l4proto tcp"; 2], udp];
+        let kinds = kinds.into_iter().take(1 + usize::from(http3));
+        kinds
+            .flat_map(|kind| NETWORKS.map(|(ip, net)| rule(ip, net, kind)))
+            .collect()
     };
-    let taken = each(&|ip, net| {
+    let taken = each(&|ip, net, [there, _]| {
+        let port = if there.starts_with("udp") { 443 } else { port };
         format!(
-            "iifname \"lan0\" {ip} daddr {net} meta l4proto tcp tproxy {ip} to :{port} counter name taken meta mark set 1 accept\n"
+            "iifname \"lan0\" {ip} daddr {net} {there} tproxy {ip} to :{port} counter name taken meta mark set 1 accept\n"
         )
     });
-    let given = each(&|ip, net| {
-        format!("oifname \"lan0\" {ip} saddr {net} meta l4proto tcp counter name given\n")
+    let given = each(&|ip, net, [_, back]| {
+        format!("oifname \"lan0\" {ip} saddr {net} {back} counter name given\n")
     });
-    let past = each(&|ip, net| {
+    let past = each(&|ip, net, [there, back]| {
         format!(
-            "iifname \"lan0\" {ip} daddr {net} meta l4proto tcp counter name past\n\
-             oifname \"lan0\" {ip} saddr {net} meta l4proto tcp counter name past\n"
+            "iifname \"lan0\" {ip} daddr {net} {there} counter name past\n\
+             oifname \"lan0\" {ip} saddr {net} {back} counter name past\n"
         )
     });
+    let refused = match http3 {
+        true => NETWORKS
+            .iter()
+            .zip(["icmp", "icmpv6"])
+            .map(|((ip, net), icmp)| {
+                format!(
+                    "iifname \"lan0\" {ip} daddr {net} {icmp} type destination-unreachable drop\n"
+                )
+            })
+            .collect(),
+        false => String::new(),
+    };
     format!(
         "table inet {TABLE} {{\ncounter taken {{ }}\ncounter given {{ }}\ncounter past {{ }}\n\
          chain prerouting {{\ntype filter hook prerouting priority mangle; policy accept;\n{taken}}}\n\
          chain output {{\ntype filter hook output priority filter; policy accept;\n{given}}}\n\
-         chain forward {{\ntype filter hook forward priority filter; policy accept;\n{past}}}\n}}\n"
+         chain forward {{\ntype filter hook forward priority filter; policy accept;\n{past}{refused}}}\n}}\n"
     )
 }
 
