@@ -63,46 +63,37 @@ impl Interception {
     }
 }
 
+/// Packets to servers, those that come back, and the port at which they are taken in.
+type Kind = (&'static str, &'static str, u16);
+
+/// HTTP/3, whose port is kept.
+const HTTP3: Kind = ("udp dport 443", "udp sport 443", 443);
+
 /// TPROXY ends a rule where nobody listens: what is counted behind it was taken.
-///
-/// Of HTTP/3 the terminal is an end as well: what hosts say of datagrams for which they have no socket any more is about its own, and
-/// ends there.
 fn rules(port: u16, http3: bool) -> String {
-    let each = |rule: &dyn Fn(&str, &str, [&str; 2]) -> String| -> String {
-        let udp = ["udp dport 443", "udp sport 443"];
-        let kinds = [["meta l4proto tcp"; 2], udp];
-        let kinds = kinds.into_iter().take(1 + usize::from(http3));
-        kinds
-            .flat_map(|kind| NETWORKS.map(|(ip, net)| rule(ip, net, kind)))
-            .collect()
+    let kinds: &[Kind] = &[("meta l4proto tcp", "meta l4proto tcp", port), HTTP3];
+    let kinds = &kinds[..1 + usize::from(http3)];
+    let each = |rule: &dyn Fn(&str, &str, Kind) -> String| -> String {
+        let all = kinds
+            .iter()
+            .flat_map(|kind| NETWORKS.map(|(ip, net)| rule(ip, net, *kind)));
+        all.collect()
     };
-    let taken = each(&|ip, net, [there, _]| {
-        let port = if there.starts_with("udp") { 443 } else { port };
+    let taken = each(&|ip, net, (there, _, port)| {
         format!(
             "iifname \"lan0\" {ip} daddr {net} {there} tproxy {ip} to :{port} counter name taken meta mark set 1 accept\n"
         )
     });
-    let given = each(&|ip, net, [_, back]| {
+    let given = each(&|ip, net, (_, back, _)| {
         format!("oifname \"lan0\" {ip} saddr {net} {back} counter name given\n")
     });
-    let past = each(&|ip, net, [there, back]| {
+    let past = each(&|ip, net, (there, back, _)| {
         format!(
             "iifname \"lan0\" {ip} daddr {net} {there} counter name past\n\
              oifname \"lan0\" {ip} saddr {net} {back} counter name past\n"
         )
     });
-    let refused = match http3 {
-        true => NETWORKS
-            .iter()
-            .zip(["icmp", "icmpv6"])
-            .map(|((ip, net), icmp)| {
-                format!(
-                    "iifname \"lan0\" {ip} daddr {net} {icmp} type destination-unreachable drop\n"
-                )
-            })
-            .collect(),
-        false => String::new(),
-    };
+    let refused = if http3 { REFUSED } else { "" };
     format!(
         "table inet {TABLE} {{\ncounter taken {{ }}\ncounter given {{ }}\ncounter past {{ }}\n\
          chain prerouting {{\ntype filter hook prerouting priority mangle; policy accept;\n{taken}}}\n\
@@ -110,6 +101,10 @@ fn rules(port: u16, http3: bool) -> String {
          chain forward {{\ntype filter hook forward priority filter; policy accept;\n{past}{refused}}}\n}}\n"
     )
 }
+
+/// Rules for what hosts say of datagrams for which they have no socket any more: these are the terminal's own, and the word ends there.
+const REFUSED: &str = "iifname \"lan0\" icmp type destination-unreachable drop\n\
+                       iifname \"lan0\" icmpv6 type destination-unreachable drop\n";
 
 /// List of `nft -j`, as far as it is asked for.
 #[derive(Deserialize)]
