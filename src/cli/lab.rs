@@ -91,7 +91,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "I/N", value_parser = shard)]
     pub(crate) shard: Option<Shard>,
 
-    /// The program of a contender, as in qpep=/opt/qpep; of hysteria2, qpep and pepsal; may be given several times
+    /// The program of a contender, as in qpep=/opt/qpep; of hysteria2, qpep, pepsal and masque; may be given several times
     #[arg(long, value_name = "NAME=PATH")]
     pub(crate) binary: Vec<Binary>,
 

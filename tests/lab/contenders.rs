@@ -84,6 +84,7 @@ fn everybody_carries_a_file_whole() -> Result<()> {
         "ipsec",
         "ipsec-best",
         "ipsec-pep-b",
+        "masque",
         "wireguard@hosts",
         "ipsec@hosts",
         "openvpn-udp@hosts+split",

@@ -4,6 +4,7 @@
 
 mod capture;
 mod chromium;
+mod masque;
 mod names;
 mod workload;
 mod world;

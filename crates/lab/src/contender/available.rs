@@ -8,6 +8,7 @@ use bentpipe_sys::command::{run_command, tool};
 use bentpipe_sys::netns::NetNs;
 
 use super::build::TunnelBuild;
+use super::masque::Envoy;
 use super::name::carriers;
 use super::{Carrier, Contender, ipsec, openvpn, wireguard};
 use bentpipe_emulator::topology::Congestion;
@@ -20,6 +21,7 @@ pub struct Available {
     pub(super) wireguard: Result<TunnelBuild, String>,
     pub(super) openvpn: Result<String, String>,
     pub(super) ipsec: Result<TunnelBuild, String>,
+    pub(super) envoy: Result<Envoy, String>,
     pub(super) tcp: String,
 }
 
@@ -31,6 +33,7 @@ impl Available {
     pub fn new(bentpipe: PathBuf, prefix: &str) -> Result<Self> {
         let trial = NetNs::temporary(&format!("{prefix}-trial"))?;
         Ok(Self {
+            envoy: Envoy::find(&bentpipe),
             bentpipe,
             wireguard: wireguard::find(&trial),
             openvpn: openvpn::find(),

@@ -23,9 +23,10 @@ const NETWORKS: [(&str, &str); 2] = [("ip", "10.30.0.0/24"), ("ip6", "fd00:30::/
 pub(super) struct Interception(());
 
 impl Interception {
-    /// Hands TCP of the LAN to this port. What nobody takes in there is forwarded.
-    pub(super) fn start(terminal: &NetNs, port: u16) -> Result<Self> {
-        run_with_input(terminal.command("nft").args(["-f", "-"]), &rules(port)).context("nft")?;
+    /// Hands TCP of the LAN to this port, and with `http3` UDP of port 443 to that port. What nobody takes in there is forwarded.
+    pub(super) fn start(terminal: &NetNs, port: u16, http3: bool) -> Result<Self> {
+        let rules = rules(port, http3);
+        run_with_input(terminal.command("nft").args(["-f", "-"]), &rules).context("nft")?;
         for family in ["-4", "-6"] {
             terminal.run(
                 "ip",
@@ -62,32 +63,48 @@ impl Interception {
     }
 }
 
+/// Packets to servers, those that come back, and the port at which they are taken in.
+type Kind = (&'static str, &'static str, u16);
+
+/// HTTP/3, whose port is kept.
+const HTTP3: Kind = ("udp dport 443", "udp sport 443", 443);
+
 /// TPROXY ends a rule where nobody listens: what is counted behind it was taken.
-fn rules(port: u16) -> String {
-    let each = |rule: &dyn Fn(&str, &str) -> String| -> String {
-        NETWORKS.iter().map(|(ip, net)| rule(ip, net)).collect()
+fn rules(port: u16, http3: bool) -> String {
+    let kinds: &[Kind] = &[("meta l4proto tcp", "meta l4proto tcp", port), HTTP3];
+    let kinds = &kinds[..1 + usize::from(http3)];
+    let each = |rule: &dyn Fn(&str, &str, Kind) -> String| -> String {
+        let all = kinds
+            .iter()
+            .flat_map(|kind| NETWORKS.map(|(ip, net)| rule(ip, net, *kind)));
+        all.collect()
     };
-    let taken = each(&|ip, net| {
+    let taken = each(&|ip, net, (there, _, port)| {
         format!(
-            "iifname \"lan0\" {ip} daddr {net} meta l4proto tcp tproxy {ip} to :{port} counter name taken meta mark set 1 accept\n"
+            "iifname \"lan0\" {ip} daddr {net} {there} tproxy {ip} to :{port} counter name taken meta mark set 1 accept\n"
         )
     });
-    let given = each(&|ip, net| {
-        format!("oifname \"lan0\" {ip} saddr {net} meta l4proto tcp counter name given\n")
+    let given = each(&|ip, net, (_, back, _)| {
+        format!("oifname \"lan0\" {ip} saddr {net} {back} counter name given\n")
     });
-    let past = each(&|ip, net| {
+    let past = each(&|ip, net, (there, back, _)| {
         format!(
-            "iifname \"lan0\" {ip} daddr {net} meta l4proto tcp counter name past\n\
-             oifname \"lan0\" {ip} saddr {net} meta l4proto tcp counter name past\n"
+            "iifname \"lan0\" {ip} daddr {net} {there} counter name past\n\
+             oifname \"lan0\" {ip} saddr {net} {back} counter name past\n"
         )
     });
+    let refused = if http3 { REFUSED } else { "" };
     format!(
         "table inet {TABLE} {{\ncounter taken {{ }}\ncounter given {{ }}\ncounter past {{ }}\n\
          chain prerouting {{\ntype filter hook prerouting priority mangle; policy accept;\n{taken}}}\n\
          chain output {{\ntype filter hook output priority filter; policy accept;\n{given}}}\n\
-         chain forward {{\ntype filter hook forward priority filter; policy accept;\n{past}}}\n}}\n"
+         chain forward {{\ntype filter hook forward priority filter; policy accept;\n{past}{refused}}}\n}}\n"
     )
 }
+
+/// Rules for what hosts say of datagrams for which they have no socket any more: these are the terminal's own, and the word ends there.
+const REFUSED: &str = "iifname \"lan0\" icmp type destination-unreachable drop\n\
+                       iifname \"lan0\" icmpv6 type destination-unreachable drop\n";
 
 /// List of `nft -j`, as far as it is asked for.
 #[derive(Deserialize)]

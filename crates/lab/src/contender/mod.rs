@@ -22,6 +22,7 @@ pub(crate) mod hystart;
 mod interception;
 mod ipsec;
 mod les;
+mod masque;
 mod name;
 mod openvpn;
 mod packets;
@@ -153,7 +154,7 @@ impl Contender {
             Carrier::Hosts(vpn, Some(pep)) => {
                 format!("{}, {}", vpn.version(available)?, pep.version(available)?)
             }
-            Carrier::Program(program) => program.version()?,
+            Carrier::Program(program) => program.version(&available.envoy)?,
         };
         if let Carrier::Vpn(_, _, Some(_)) = self.carrier {
             carrier = format!("{carrier}, {} plain", bentpipe()?);
@@ -177,17 +178,27 @@ impl Contender {
         matches!(self.carrier, Carrier::Bentpipe(variant) if variant.fetches_ahead(encrypted))
     }
 
-    /// Checks that what it is measured by carries UDP.
+    /// True if the terminal hands it HTTP/3, as it hands it TCP.
+    #[must_use]
+    pub fn is_handed_http3(&self) -> bool {
+        matches!(&self.carrier, Carrier::Program(program) if program.takes_http3())
+    }
+
+    /// Checks that what it is measured by carries UDP; of HTTP/3 alone, if `http3`.
     ///
     /// # Errors
     /// It does not: why.
-    pub fn carries_udp(&self) -> Result<(), String> {
+    pub fn carries_udp(&self, http3: bool) -> Result<(), String> {
         let past = || Err("it splits TCP; UDP passes it by".into());
         let beside = || {
             Err("it seals TCP; UDP goes through the tunnel beside, as that of `bentpipe`".into())
         };
         match &self.carrier {
             Carrier::Split(_) | Carrier::Accelerator | Carrier::Segments => past(),
+            Carrier::Program(_) if self.is_handed_http3() => match http3 {
+                true => Ok(()),
+                false => Err("it takes in TCP and HTTP/3; all other UDP passes it by".into()),
+            },
             Carrier::Program(program) if program.intercepts() => past(),
             Carrier::Bentpipe(variant) if variant.seals_tcp_alone() => beside(),
             Carrier::Hosts(vpn, _) if vpn.is_bentpipe() => beside(),
@@ -278,7 +289,8 @@ impl Contender {
                 at_work.over = Some(*vpn);
             }
             Carrier::Program(program) => {
-                (at_work.processes, at_work.interception) = program.start(topology)?;
+                (at_work.processes, at_work.interception) =
+                    program.start(topology, &available.envoy)?;
             }
         }
         Ok(at_work)
@@ -304,7 +316,8 @@ impl Contender {
             }
             Pep::Segments => at_work.processes = segments::start(bentpipe, topology, true)?,
             Pep::Pepsal(program) => {
-                (at_work.processes, at_work.interception) = program.start(topology)?;
+                (at_work.processes, at_work.interception) =
+                    program.start(topology, &available.envoy)?;
             }
         }
         Ok(())

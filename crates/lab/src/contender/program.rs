@@ -1,4 +1,4 @@
-//! Programs that the user names: Hysteria2, QPEP and PEPsal, which the lab knows how to start, and any other, by the
+//! Programs that the user names: Hysteria2, QPEP, PEPsal and Envoy, which the lab knows how to start, and any other, by the
 //! commands for its two ends. They are measured like everybody else, and the same speaks against them.
 //!
 //! ```toml
@@ -29,10 +29,11 @@ use bentpipe_config::{ConfigError, Source};
 use bentpipe_units::BitRate;
 use serde::Deserialize;
 
-use super::Tuning;
 use super::ends::HANDSHAKE;
 use super::interception::Interception;
+use super::masque::Envoy;
 use super::openvpn::identity;
+use super::{Tuning, masque};
 use crate::capture::Tunnel;
 use bentpipe_emulator::topology::{GATEWAY_SAT, Process, Topology};
 
@@ -93,15 +94,17 @@ pub(super) enum KnownProgram {
     Hysteria2(Tuning),
     Qpep(Tuning),
     Pepsal,
+    Masque,
 }
 
 impl KnownProgram {
-    pub(super) const ALL: [(&'static str, Self); 5] = [
+    pub(super) const ALL: [(&'static str, Self); 6] = [
         ("hysteria2", Self::Hysteria2(Tuning::Default)),
         ("hysteria2-best", Self::Hysteria2(Tuning::Best)),
         ("qpep", Self::Qpep(Tuning::Default)),
         ("qpep-best", Self::Qpep(Tuning::Best)),
         ("pepsal", Self::Pepsal),
+        ("masque", Self::Masque),
     ];
 
     pub(super) fn named(name: &str) -> Option<Self> {
@@ -146,7 +149,7 @@ impl Named {
             }
             (None, Some(_), _) => {
                 return Err(fault(
-                    "`binary` is for `hysteria2`, `qpep` and `pepsal`, the first two also with `-best`; for others write commands, `gateway` and `terminal`",
+                    "`binary` is for `hysteria2`, `qpep`, `pepsal` and `masque`, the first two also with `-best`; for others write commands, `gateway` and `terminal`",
                 ));
             }
             (None, None, false) => {
@@ -194,7 +197,10 @@ impl Program {
     }
 
     /// Program that is to be started, or why it cannot be.
-    pub(super) fn version(&self) -> Result<String, String> {
+    pub(super) fn version(&self, envoy: &Result<Envoy, String>) -> Result<String, String> {
+        if self.is_found() {
+            return envoy.clone().map(|found| found.version().to_owned());
+        }
         if let Some(known) = self.known
             && self.named.binary.is_none()
         {
@@ -226,12 +232,23 @@ impl Program {
         match self.known {
             Some(KnownProgram::Hysteria2(_)) => Some(Tunnel::Udp(HYSTERIA_PORT)),
             Some(KnownProgram::Qpep(_)) => Some(Tunnel::Udp(4242)),
+            Some(KnownProgram::Masque) => Some(Tunnel::Udp(masque::PORT)),
             Some(KnownProgram::Pepsal) => None,
             None => self.named.tunnel.map(|carries| carries.0),
         }
     }
 
-    /// True if TCP is handed to it, and TCP alone.
+    /// True if the lab looks for its binary, because the user names none.
+    fn is_found(&self) -> bool {
+        self.known == Some(KnownProgram::Masque) && self.named.binary.is_none()
+    }
+
+    /// True if HTTP/3 is handed to it, besides TCP.
+    pub(super) fn takes_http3(&self) -> bool {
+        self.known == Some(KnownProgram::Masque)
+    }
+
+    /// True if TCP is handed to it, and nothing else but perhaps HTTP/3.
     pub(super) fn intercepts(&self) -> bool {
         self.known.is_some() || self.named.intercept.is_some()
     }
@@ -243,8 +260,10 @@ impl Program {
     pub(super) fn start(
         &self,
         topology: &Topology,
+        envoy: &Result<Envoy, String>,
     ) -> Result<(Vec<Process>, Option<Interception>)> {
-        let binary = self.named.binary.as_ref();
+        let found = envoy.as_ref().ok().filter(|_| self.is_found());
+        let binary = self.named.binary.as_deref().or(found.map(Envoy::program));
         let binary = binary.map_or(String::new(), |path| path.display().to_string());
         let words = |words: &[&str]| {
             let words = words.iter().map(|word| (*word).to_owned());
@@ -281,6 +300,17 @@ impl Program {
                 intercept: Some(5000),
                 ..Named::default()
             },
+            Some(KnownProgram::Masque) => {
+                masque::write(topology.directory())?;
+                let [gateway, terminal] = masque::FILES.map(|file| words(&masque::words(file)));
+                Named {
+                    gateway,
+                    terminal,
+                    intercept: Some(masque::TCP_PORT),
+                    ready: Some(masque::READY.into()),
+                    ..Named::default()
+                }
+            }
         };
         let mut processes = Vec::new();
         let ends = [
@@ -307,7 +337,7 @@ impl Program {
             if let Some(terminal) = processes.first() {
                 terminal.wait_for_listener(port, HANDSHAKE)?;
             }
-            Interception::start(topology.terminal(), port)
+            Interception::start(topology.terminal(), port, self.takes_http3())
         };
         let interception = known.intercept.map(intercept).transpose()?;
         Ok((processes, interception))

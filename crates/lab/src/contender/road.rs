@@ -39,7 +39,9 @@ impl Road {
             Carrier::Hosts(vpn, pep) => (under(*vpn, pep.as_ref()), EVERYWHERE),
             Carrier::Program(program) => match program.known()? {
                 KnownProgram::Pepsal => (TERMINAL, NOWHERE),
-                KnownProgram::Hysteria2(_) | KnownProgram::Qpep(_) => (BOTH, SATELLITE),
+                KnownProgram::Hysteria2(_) | KnownProgram::Qpep(_) | KnownProgram::Masque => {
+                    (BOTH, SATELLITE)
+                }
             },
         };
         Some(Self { ends, encrypted })
@@ -96,6 +98,7 @@ mod tests {
             ("les@hosts+pep", "●════════●════════●════════●"),
             ("clear+pep", "●────────●════════●────────●"),
             ("pepsal", "●────────●────────┼────────●"),
+            ("masque", "●────────●════════●────────●"),
         ] {
             let contender: Contender = name.parse().unwrap();
             let found = Road::of(&contender).map(Road::drawing);

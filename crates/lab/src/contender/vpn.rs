@@ -142,7 +142,7 @@ impl Pep {
             Self::Accelerator | Self::Split | Self::Segments => {
                 first_line(&available.bentpipe, &["--version"])
             }
-            Self::Pepsal(program) => program.version(),
+            Self::Pepsal(program) => program.version(&available.envoy),
         }
     }
 }

@@ -315,14 +315,18 @@ impl Task {
     /// True if it needs UDP.
     #[must_use]
     pub fn needs_udp(&self) -> bool {
+        matches!(self, Self::Voice { .. } | Self::Echo { .. }) || self.is_http3()
+    }
+
+    /// True if it is about HTTP/3, so that of UDP it needs that alone.
+    #[must_use]
+    pub fn is_http3(&self) -> bool {
         matches!(
             self,
-            Self::Voice { .. }
-                | Self::Echo { .. }
-                | Self::Page {
-                    protocol: Protocol::H3,
-                    ..
-                }
+            Self::Page {
+                protocol: Protocol::H3,
+                ..
+            }
         )
     }
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub(super) const STYLE: &str = include_str!("page.css");
 
 /// Families by how a contender's name begins; of several the longest.
-const FAMILIES: [(&str, &str); 15] = [
+const FAMILIES: [(&str, &str); 16] = [
     ("plain", "plain"),
     ("accelerator", "accelerator"),
     ("split", "split"),
@@ -27,6 +27,7 @@ const FAMILIES: [(&str, &str); 15] = [
     ("les", "les"),
     ("dssl", "dssl"),
     ("ssl", "dssl"),
+    ("masque", "masque"),
 ];
 
 /// Family of the contenders that no other has.

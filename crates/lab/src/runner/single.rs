@@ -84,7 +84,7 @@ pub(super) fn measure(
         _ => Ok(()),
     };
     let udp = match task.needs_udp() {
-        true => contender.carries_udp(),
+        true => contender.carries_udp(task.is_http3()),
         false => Ok(()),
     };
     let iperf3 = match task.needs_iperf3() {
@@ -136,9 +136,9 @@ fn carry_out(
     if stop.wait(Duration::ZERO) {
         bail!("interrupted");
     }
-    // Splitters have no part in a call.
-    let tcp = !task.needs_udp();
-    let carried = at_work.as_ref().filter(|_| tcp);
+    // Splitters have no part in a call; who can be handed HTTP/3 has.
+    let counted = !task.needs_udp() || contender.is_handed_http3();
+    let carried = at_work.as_ref().filter(|_| counted);
     let carried = carried.map(|at_work| at_work.carried(&topology));
     match at_work.as_ref().map(AtWork::repairs).transpose() {
         Ok(repairs) => record.repairs = repairs.flatten(),
