@@ -272,14 +272,14 @@ fn rtt(tunnel: &Tunnel) -> String {
 
 /// Losses, and what repair did about them.
 fn loss(tunnel: &Tunnel) -> String {
-    let mut text = format!("{:.2} % of packets sent", tunnel.loss_ratio * 100.0);
+    let mut text = format!("{:.2} % of packets", tunnel.loss_ratio * 100.0);
     if let Some(repairs) = &tunnel.fec {
         let overhead = repairs.overhead_ratio * 100.0;
         let back = size(repairs.recovered_bytes);
         // A string takes whatever is written.
         let _ = write!(
             text,
-            "; repairs brought {back} back and were {overhead:.1} % of what left"
+            "; repairs brought back {back}, were {overhead:.1} % of bytes"
         );
     }
     text
