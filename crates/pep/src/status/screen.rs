@@ -119,7 +119,13 @@ impl Screen {
             rows.push(labelled("metered", &metering.to_string(), ""));
         }
         if let Some(measured) = &session.measured {
-            rows.push(labelled("measured", &measured.to_string(), ""));
+            let lines = wrapped(&measured.to_string(), WIDTH - LABEL, 2);
+            let labels = ["measured", ""].iter();
+            rows.extend(
+                labels
+                    .zip(lines)
+                    .map(|(label, line)| labelled(label, &line, "")),
+            );
         }
         let [received, sent] = session.crossed();
         let crossed = format!("{} received, {} sent", size(received), size(sent));
