@@ -239,6 +239,15 @@ fn agree(scenario: &Scenario, course: &Course, kinds: &[&str], apart: Ratio) -> 
             let ([measure, lab], pairs) = (found.ratios(place), found.lab[place].len());
             let difference = 100.0 * (measure / lab - 1.0);
             println!("{kind:<8}{measure:>8.3}{lab:>8.3}{difference:>8.1} %{pairs:>4}");
+            for pairs in [&found.measure[place], &found.lab[place]] {
+                let median = |way: fn(&Pair) -> f64| {
+                    let mut times: Vec<f64> = pairs.iter().map(way).collect();
+                    times.sort_by(f64::total_cmp);
+                    1000.0 * times[times.len() / 2]
+                };
+                let [direct, tunnel] = [median(|pair| pair.direct_s), median(|pair| pair.tunnel_s)];
+                println!("        {direct:>10.1} ms direct {tunnel:>10.1} ms through the tunnel");
+            }
             let close = (measure / lab).max(lab / measure) <= 1.0 + apart.as_f64();
             agreed &= close || !kinds.contains(kind);
         }

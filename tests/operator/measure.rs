@@ -23,6 +23,8 @@ use crate::BENTPIPE;
 
 /// Start of the line that says what is about to be done.
 const HEADING: &str = "measuring with ";
+/// A name of two families.
+const BOTH: &str = "both.example";
 const SOCKS5_TABLE: &str = "[socks5]\nlisten = \"127.0.0.1:1080\"\n";
 
 fn measure(config: &Path, options: &[&str]) -> Command {
@@ -77,6 +79,21 @@ fn ratio(result: &Value) -> f64 {
     result["ratio"]
         .as_f64()
         .unwrap_or_else(|| panic!("{result}"))
+}
+
+/// Measures where [`BOTH`] has an address that nobody has, and then that of the web.
+fn with_a_dead_address(site: &Site, options: &[&str]) -> Command {
+    let hosts = site.topology.directory().join("hosts");
+    fs::write(&hosts, format!("fd00:30::dead {BOTH}\n{WEB} {BOTH}\n")).expect("a file of ours");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-c"])
+        .arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"")
+        .arg(&hosts)
+        .args([BENTPIPE, "measure", "--config"])
+        .arg(site.client_file())
+        .args(options);
+    command
 }
 
 fn site(scenario: bentpipe_link::Scenario, client_tables: &str) -> Site {
@@ -178,6 +195,13 @@ fn whatever_the_client_has_leads_into_the_tunnel() {
     assert_eq!(found["through"], "the interception of this machine");
     // One round trip instead of two; the mark of the direct half is what makes them differ.
     assert!(ratio(result(&found, "request")) > 1.3, "{found}");
+    // One of a name's addresses leads nowhere: the other one is measured.
+    let named = format!("http://{BOTH}:8000/file");
+    let with_name = [&options[..], &["--url", &named]].concat();
+    document(&at(
+        &intercepted,
+        with_a_dead_address(&intercepted, &with_name),
+    ));
     // The name of the responder is a proxy's matter.
     let output = at_terminal(&intercepted, &options);
     let told = text(&output.stderr);

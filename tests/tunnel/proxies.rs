@@ -101,6 +101,49 @@ fn the_next_address_of_a_name_is_tried() {
     }
 }
 
+/// Takes in nothing at `address`, and says nothing of it: a family that leads nowhere.
+fn silence(site: &Site, address: IpAddr) {
+    let family = if address.is_ipv6() { "ip6" } else { "ip" };
+    let rules = [
+        "add table inet dead; flush table inet dead".to_owned(),
+        "add chain inet dead input { type filter hook input priority 0; }".into(),
+        format!("add rule inet dead input {family} daddr {address} meta l4proto tcp drop"),
+    ];
+    let web = site.topology.web();
+    web.run("nft", &[&rules.join("; ")]).expect("nft");
+}
+
+/// One family of a name's addresses leads nowhere: the other one is connected to all the same, as soon as the head start is over.
+#[test]
+fn a_family_that_is_silent_delays_nobody_for_long() {
+    if !privileged("proxies: a silent family") {
+        return;
+    }
+    let site = site();
+    let web: Place = site.topology.web().into();
+    let addresses = [IpAddr::from(WEB), WEB6.into()];
+    let servers = addresses.map(|address| {
+        Service::start(&web, SocketAddr::new(address, 7000), who).expect("a server")
+    });
+    let took = || {
+        let begun = Instant::now();
+        let (mut stream, _) = Proxy::Socks5
+            .connect(&site, "both.example", 7000)
+            .expect("an answer");
+        assert!(!read_to_eof(&mut stream).expect("a line").is_empty());
+        begun.elapsed()
+    };
+    let both = took();
+    for (silent, heard) in [(0, 1), (1, 0)] {
+        silence(&site, addresses[silent]);
+        let before = servers[heard].accepted();
+        let one = took();
+        println!("both families {both:?}, {} alone {one:?}", addresses[heard]);
+        assert!(servers[heard].accepted() > before, "{}", addresses[heard]);
+        assert!(one < both + Duration::from_secs(1), "{one:?}, {both:?}");
+    }
+}
+
 #[test]
 fn exact_answers_are_the_destinations_own() {
     if !privileged("proxies: exact answers") {

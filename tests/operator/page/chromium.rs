@@ -184,7 +184,8 @@ fn a_page_without_a_link_says_so() {
         for seen in look("error", &format!("{url}?token={TOKEN}")) {
             assert!(seen.state.starts_with("Down for "), "{seen:?}");
             assert!(
-                seen.fault.contains("The server is not reached since "),
+                seen.fault
+                    .contains("The server has not been reached since "),
                 "{seen:?}"
             );
             assert!(seen.fault.contains("127.0.0.1:4433"), "{seen:?}");

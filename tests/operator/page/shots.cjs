@@ -22,6 +22,8 @@ function look() {
     const element = document.querySelector(selector);
     return element && !element.hidden ? element.innerText : '';
   };
+  // What keeps figures and their units in one line is read as what it looks like.
+  const plain = (text) => text.replaceAll('\u00a0', ' ').replaceAll('\u2011', '-');
   const drawn = (canvas) => {
     const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
     let coloured = 0;
@@ -37,7 +39,7 @@ function look() {
     where: shown('#where'),
     fault: shown('#fault'),
     lost: shown('#lost'),
-    tiles: [...document.querySelectorAll('.tile')].map((tile) => tile.innerText.split('\n').filter(Boolean)),
+    tiles: [...document.querySelectorAll('.tile')].map((tile) => plain(tile.innerText).split('\n').filter(Boolean)),
     clients: [...document.querySelectorAll('#clients tr')].map((row) => [...row.cells].map((cell) => cell.innerText)),
     events: [...document.querySelectorAll('#events li')].map((item) => item.innerText),
     curves: [...document.querySelectorAll('.plot canvas')].map(drawn),

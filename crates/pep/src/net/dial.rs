@@ -17,14 +17,12 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::abreast;
 use super::judge::{Judge, Refusal};
 use super::policy::{Denied, Policy};
 use super::resolver::Resolver;
 use crate::config::{RESPONDER_NAME, Service};
 use crate::{process, relay};
-
-/// Addresses tried for one name; more would only prolong a failure.
-const MAX_ADDRESSES: usize = 6;
 
 /// Name lookups that one client may have under way. They may occupy threads that all clients share, some for many
 /// seconds.
@@ -106,20 +104,15 @@ impl Dialler {
         if destination.port == 0 {
             return Err(ReplyCode::Refused.into());
         }
-        let mut outcome = Err(ReplyCode::NameNotFound.into());
-        for address in self.resolve(destination, rights).await? {
-            outcome = match self.permits_in_time(&rights.policy, address).await {
-                Err(refused) => Err(refused),
-                Ok(()) => match open(address, None).await {
-                    Ok(stream) => Ok((stream, address)),
-                    Err(error) => Err(code_of(&error).into()),
-                },
-            };
-            if outcome.is_ok() {
-                break;
+        let addresses = self.resolve(destination, rights).await?;
+        abreast::first(addresses, ReplyCode::NameNotFound.into(), async |address| {
+            self.permits_in_time(&rights.policy, address).await?;
+            match open(address, None).await {
+                Ok(stream) => Ok((stream, address)),
+                Err(error) => Err(code_of(&error).into()),
             }
-        }
-        outcome
+        })
+        .await
     }
 
     /// As [`Self::permits`], but waits for what is still being found out.
@@ -167,7 +160,7 @@ impl Dialler {
         let permit = rights.lookups.clone().acquire_owned().await;
         let permit = permit.map_err(|_| ReplyCode::Internal)?;
         let found = self.resolver.look_up(name, permit).await?;
-        let found = found.into_iter().take(MAX_ADDRESSES);
+        let found = found.into_iter();
         Ok(found
             .map(|ip| SocketAddr::new(ip, destination.port))
             .collect())

@@ -63,6 +63,9 @@ function say(id, text) {
   if (text && place.textContent !== text) place.textContent = text;
 }
 
+/** `text` whose figures stay with their units, and dates in one piece, where a line ends. */
+const bound = (text) => text.replace(/(\d) (?=[kMGT]?(?:B|bit\/s)\b|ms\b|[%×])/g, '$1\u00a0').replace(/(\d)-(?=\d)/g, '$1\u2011');
+
 /** Tiles as [title, class, figure, notes, [used, of]]. */
 function tiles(list) {
   byId('tiles').replaceChildren(...list.map(([title, className, figure, notes, used]) => {
@@ -77,7 +80,7 @@ function tiles(list) {
       bar.setAttribute('aria-label', `${title}: ${figure}`);
       tile.append(bar);
     }
-    tile.append(...notes.filter(Boolean).map((note) => element('p', 'note', note)));
+    tile.append(...notes.filter(Boolean).map((note) => element('p', 'note', bound(note))));
     return tile;
   }));
 }
@@ -100,14 +103,15 @@ function showClient(report, serverHeard) {
   const plain = report.transport === 'plain' ? ', plain TCP: neither encrypted nor authenticated' : '';
   showState(className, `${word} for ${span(tunnel.since_s)}`, `${peer}${link}${plain}. Since ${ago(tunnel.since_s)}.`);
 
-  const next = tunnel.next_attempt_s === undefined ? '' : ` The next attempt is in ${span(tunnel.next_attempt_s)}.`;
+  const wait = tunnel.next_attempt_s;
+  const next = wait === undefined ? '' : wait === 0 ? ' The next attempt begins now.' : ` The next attempt is in ${span(wait)}.`;
   const cause = tunnel.last_error ? `: ${tunnel.last_error}` : '';
   const faults = {
     silent: serverHeard
       ? `The server is heard, but has answered nothing since ${ago(tunnel.since_s)}; connections wait${cause}.`
-      : `Nothing is heard from the server since ${ago(tunnel.last_heard_s ?? tunnel.since_s)}; connections wait${cause}.`,
-    connecting: `The server is not reached since ${ago(tunnel.since_s)}${cause}.${next}`,
-    refused: `The server refuses this client since ${ago(tunnel.since_s)}${cause}.${next}`,
+      : `Nothing has been heard from the server since ${ago(tunnel.last_heard_s ?? tunnel.since_s)}; connections wait${cause}.`,
+    connecting: `The server has not been reached since ${ago(tunnel.since_s)}${cause}.${next}`,
+    refused: `The server has refused this client since ${ago(tunnel.since_s)}${cause}.${next}`,
   };
   say('fault', faults[tunnel.state]);
   const usedUp = report.metering?.used_up && 'The cap of [metering] is used up.';

@@ -14,11 +14,33 @@ pub(super) fn counted(causes: &[(u64, &str)]) -> String {
     happened.join(", ")
 }
 
-/// One labelled line, wrapped at words, and inside a word that is wider than a line.
+/// Units that stay in one line with their figures.
+const UNITS: [&str; 16] = [
+    "B", "kB", "MB", "GB", "TB", "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s", "ms", "s", "min",
+    "h", "d", "%",
+];
+
+/// Words of `text`, figures together with their units.
+fn pieces(text: &str) -> Vec<String> {
+    let mut pieces: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let unit = UNITS.contains(&word.trim_end_matches([',', ';', ')']));
+        match pieces.last_mut() {
+            Some(figure) if unit && figure.trim_start_matches('(').parse::<f64>().is_ok() => {
+                *figure += " ";
+                *figure += word;
+            }
+            _ => pieces.push(word.to_owned()),
+        }
+    }
+    pieces
+}
+
+/// One labelled line, wrapped between words, and inside a word that is wider than a line.
 pub(super) fn line(f: &mut Formatter<'_>, label: &str, text: &str) -> fmt::Result {
     let mut rows = vec![String::new()];
     let mut width = 0;
-    for word in text.split_whitespace() {
+    for word in pieces(text) {
         let length = word.chars().count();
         if width > 0 && LABEL + width + 1 + length > WIDTH {
             rows.push(String::new());
@@ -84,4 +106,29 @@ fn scaled(value: u64, units: [&str; 5]) -> String {
     }
     let digits = if scale == 0 || scaled >= 99.95 { 0 } else { 1 };
     format!("{scaled:.digits$} {}", units[scale])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_stay_with_their_units() {
+        let text = "TCP 851 B, repair 14.3 kB (19.6 %), 5 min 3 s";
+        let expected = [
+            "TCP",
+            "851 B,",
+            "repair",
+            "14.3 kB",
+            "(19.6 %),",
+            "5 min",
+            "3 s",
+        ];
+        assert_eq!(pieces(text), expected);
+        // No figure, so no unit.
+        assert_eq!(
+            pieces("until B, 3 seconds"),
+            ["until", "B,", "3", "seconds"]
+        );
+    }
 }

@@ -119,7 +119,13 @@ impl Screen {
             rows.push(labelled("metered", &metering.to_string(), ""));
         }
         if let Some(measured) = &session.measured {
-            rows.push(labelled("measured", &measured.to_string(), ""));
+            let lines = wrapped(&measured.to_string(), WIDTH - LABEL, 2);
+            let labels = ["measured", ""].iter();
+            rows.extend(
+                labels
+                    .zip(lines)
+                    .map(|(label, line)| labelled(label, &line, "")),
+            );
         }
         let [received, sent] = session.crossed();
         let crossed = format!("{} received, {} sent", size(received), size(sent));
@@ -272,14 +278,14 @@ fn rtt(tunnel: &Tunnel) -> String {
 
 /// Losses, and what repair did about them.
 fn loss(tunnel: &Tunnel) -> String {
-    let mut text = format!("{:.2} % of packets sent", tunnel.loss_ratio * 100.0);
+    let mut text = format!("{:.2} % of packets", tunnel.loss_ratio * 100.0);
     if let Some(repairs) = &tunnel.fec {
         let overhead = repairs.overhead_ratio * 100.0;
         let back = size(repairs.recovered_bytes);
         // A string takes whatever is written.
         let _ = write!(
             text,
-            "; repairs brought {back} back and were {overhead:.1} % of what left"
+            "; repairs brought back {back}, were {overhead:.1} % of bytes"
         );
     }
     text

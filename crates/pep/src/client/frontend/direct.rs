@@ -17,14 +17,11 @@ use super::names::{Lesson, Names};
 #[cfg(target_os = "linux")]
 use super::tproxy::Front;
 use crate::config::{Action, Asked, FrontEnds, TCP};
-use crate::net::dial;
+use crate::net::{abreast, dial};
 use crate::process;
 use crate::relay::Outcome;
 use crate::relay::split::{Far, Split, Splits};
 use crate::status::RuleStatus;
-
-/// Addresses tried for one name.
-const MAX_ADDRESSES: usize = 6;
 
 /// Time that connecting may take, the lookup included.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
@@ -188,15 +185,11 @@ impl Decisions {
             Host::Ip(address) => vec![SocketAddr::new(*address, port)],
             Host::Name(name) => lookup(name.as_str(), port).await?,
         };
-        let mut outcome = Err(ReplyCode::NameNotFound);
-        for address in addresses {
+        abreast::first(addresses, ReplyCode::NameNotFound, async |address| {
             let opened = dial::open(address, self.mark).await;
-            outcome = opened.map_err(|error| dial::code_of(&error));
-            if outcome.is_ok() {
-                break;
-            }
-        }
-        outcome
+            opened.map_err(|error| dial::code_of(&error))
+        })
+        .await
     }
 }
 
@@ -206,6 +199,5 @@ async fn lookup(name: &str, port: u16) -> Result<Vec<SocketAddr>, ReplyCode> {
     let mut addresses = found.map_err(|_| ReplyCode::NameNotFound)?;
     let reachable = |address: IpAddr| process::source_address(address).is_some();
     addresses.retain(|address| reachable(address.ip()));
-    addresses.truncate(MAX_ADDRESSES);
     Ok(addresses)
 }

@@ -13,7 +13,8 @@ use super::Fault;
 use super::plan::{Plan, REQUEST, TaskKind, Way};
 use super::road::Road;
 use super::transfer::Peer;
-use crate::config::{ClientConfig, RESPONDER_NAME, ServerAddress};
+use crate::config::{ClientConfig, FrontEnds, RESPONDER_NAME, ServerAddress};
+use crate::net::abreast;
 use crate::process;
 
 /// Port of the responder inside.
@@ -60,7 +61,7 @@ impl Target {
         let host = uri.host().ok_or_else(|| wrong("names no host"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let port = uri.port_u16().unwrap_or(80);
-        let address = look_up(host, port).await.ok_or_else(|| {
+        let address = look_up(&config.front, host, port).await.ok_or_else(|| {
             wrong("its host has no address that this machine reaches past the tunnel")
         })?;
         let direct = Road::past(&config.front, address);
@@ -92,7 +93,7 @@ impl Target {
         }
         let found = match server {
             ServerAddress::Ip(address) => Some(SocketAddr::new(address.ip(), token.port)),
-            ServerAddress::Name { host, .. } => look_up(host, token.port).await,
+            ServerAddress::Name { host, .. } => look_up(&config.front, host, token.port).await,
         };
         let address = found.ok_or_else(|| {
             Fault::Url(format!("{server} has no address that this machine reaches"))
@@ -209,11 +210,19 @@ fn destination(host: &str, port: u16) -> Option<Destination> {
     Some(Destination { host, port })
 }
 
-/// The first address of `host` that this machine has a route to.
-async fn look_up(host: &str, port: u16) -> Option<SocketAddr> {
+/// Address of `host` that answers past the tunnel, for one of its families may lead nowhere; without an answer the first that this
+/// machine has a route to.
+async fn look_up(front: &FrontEnds, host: &str, port: u16) -> Option<SocketAddr> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Some(SocketAddr::new(address, port));
     }
-    let mut found = lookup_host((host, port)).await.ok()?;
-    found.find(|address| process::source_address(address.ip()).is_some())
+    let found = lookup_host((host, port)).await.ok()?;
+    let routed = found.filter(|address| process::source_address(address.ip()).is_some());
+    let routed: Vec<_> = routed.collect();
+    let first = *routed.first()?;
+    let answers = abreast::first(routed, (), async |address| {
+        let opened = Road::past(front, address).open().await;
+        opened.map(|_| address).map_err(drop)
+    });
+    Some(answers.await.unwrap_or(first))
 }

@@ -1,0 +1,153 @@
+//! Addresses of one name, tried abreast (RFC 8305): an address family that leads nowhere delays nobody for longer than a blink.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+/// Head start of each attempt before the next one begins beside it (RFC 8305 §5).
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// Addresses tried for one name: more would only prolong a failure, and be more sockets at a time.
+const MAX_ADDRESSES: usize = 6;
+
+/// Opens the first of `addresses` that answers. Families take turns; each attempt begins when the one before has failed, or has
+/// been silent for [`HEAD_START`], and those under way then go on. If none succeeds, the failure is that of the last one to fail;
+/// `none` is the outcome without addresses.
+pub(crate) async fn first<T, E, F>(
+    addresses: Vec<SocketAddr>,
+    none: E,
+    open: impl Fn(SocketAddr) -> F,
+) -> Result<T, E>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let mut waiting = by_turns(addresses);
+    let mut trying = Vec::new();
+    let mut outcome = Err(none);
+    loop {
+        match waiting.pop_front() {
+            Some(address) => trying.push(Box::pin(open(address))),
+            None if trying.is_empty() => return outcome,
+            None => {}
+        }
+        let settled = poll_fn(|context| settle(&mut trying, context));
+        let ended = match waiting.is_empty() {
+            true => Some(settled.await),
+            false => timeout(HEAD_START, settled).await.ok(),
+        };
+        match ended {
+            Some(Ok(opened)) => return Ok(opened),
+            Some(failed) => outcome = failed,
+            None => {}
+        }
+    }
+}
+
+/// Takes out one attempt that has ended.
+fn settle<F: Future>(trying: &mut Vec<Pin<Box<F>>>, context: &mut Context<'_>) -> Poll<F::Output> {
+    for place in 0..trying.len() {
+        if let Poll::Ready(output) = trying[place].as_mut().poll(context) {
+            drop(trying.swap_remove(place));
+            return Poll::Ready(output);
+        }
+    }
+    Poll::Pending
+}
+
+/// At most [`MAX_ADDRESSES`] of `addresses`, with the families by turns, each in its own order; the first stays the first.
+fn by_turns(addresses: Vec<SocketAddr>) -> VecDeque<SocketAddr> {
+    let leads = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (own, other): (Vec<_>, Vec<_>) = addresses
+        .into_iter()
+        .partition(|address| address.is_ipv6() == leads);
+    let (mut own, mut other) = (own.into_iter(), other.into_iter());
+    let mut turns = VecDeque::new();
+    loop {
+        let pair = [own.next(), other.next()];
+        if pair == [None, None] || turns.len() >= MAX_ADDRESSES {
+            turns.truncate(MAX_ADDRESSES);
+            return turns;
+        }
+        turns.extend(pair.into_iter().flatten());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::future::pending;
+
+    use super::*;
+
+    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        let parse = |text: &&str| SocketAddr::new(text.parse().expect("an address"), 80);
+        texts.iter().map(parse).collect()
+    }
+
+    #[test]
+    fn families_take_turns_and_the_first_stays_first() {
+        for (given, taken) in [
+            (
+                &["::1", "::2", "::3", "10.0.0.1"][..],
+                &["::1", "10.0.0.1", "::2", "::3"][..],
+            ),
+            (
+                &["10.0.0.1", "10.0.0.2", "::1"],
+                &["10.0.0.1", "::1", "10.0.0.2"],
+            ),
+            (&["10.0.0.1"], &["10.0.0.1"]),
+            (
+                &["::1", "::2", "::3", "::4", "::5", "::6", "::7", "10.0.0.1"],
+                &["::1", "10.0.0.1", "::2", "::3", "::4", "::5"],
+            ),
+            (&[], &[]),
+        ] {
+            assert_eq!(by_turns(addresses(given)), addresses(taken));
+        }
+    }
+
+    /// Runs `first` over `given`, of which those with `::` never answer, `fails` fail at once, and the others open.
+    fn race(given: &[&str], fails: &[&str]) -> (Result<SocketAddr, String>, Vec<SocketAddr>) {
+        let (fails, begun) = (addresses(fails), RefCell::new(Vec::new()));
+        let open = async |address: SocketAddr| {
+            begun.borrow_mut().push(address);
+            if fails.contains(&address) {
+                return Err(address.to_string());
+            }
+            match address.is_ipv6() {
+                true => pending().await,
+                false => Ok(address),
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        let outcome =
+            runtime
+                .expect("a runtime")
+                .block_on(first(addresses(given), "none".to_owned(), open));
+        (outcome, begun.into_inner())
+    }
+
+    #[test]
+    fn whoever_is_silent_or_fails_is_passed() {
+        let [four, five] = ["10.0.0.1", "10.0.0.2"];
+        let one = |text| addresses(&[text])[0];
+        // Silent, so that the next begins beside it.
+        let (opened, begun) = race(&["::1", "::2", four], &[]);
+        assert_eq!((opened, begun.len()), (Ok(one(four)), 2));
+        let (opened, _) = race(&["::1", four, five], &[four]);
+        assert_eq!(opened, Ok(one(five)));
+        // Nobody else is bothered once one has answered.
+        let (opened, begun) = race(&[four, "::1"], &[]);
+        assert_eq!((opened, begun.len()), (Ok(one(four)), 1));
+        let (failed, begun) = race(&["::1", four], &["::1", four]);
+        assert_eq!((failed, begun.len()), (Err("10.0.0.1:80".to_owned()), 2));
+        assert_eq!(race(&[], &[]).0, Err("none".to_owned()));
+    }
+}
