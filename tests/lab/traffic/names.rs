@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use bentpipe_emulator::topology::{LINK_DEVICE, RESOLVER};
 use bentpipe_lab::capture::{Capture, ExpectedPackets, Tunnel};
 use bentpipe_lab::workload::{
-    Client, DNS_PORT, ExpectedPage, HTTPS_PORT, Hosts, Page, Resolver, corpus, load, run_in,
+    Client, DNS_PORT, ExpectedPage, HTTPS_PORT, Hosts, Page, Resolver, USUAL_TTL, corpus, load,
+    run_in,
 };
 use bentpipe_testbed::chromium;
 
@@ -21,7 +22,8 @@ const EXPECTED: ExpectedPackets = ExpectedPackets {
 /// Loads the page with a resolver, and then without, which must fail.
 fn names_are_asked_for(world: &World, page: &Page, load: impl Fn(&Hosts) -> anyhow::Result<()>) {
     let hosts = world.hosts.clone().asked_of((RESOLVER, DNS_PORT).into());
-    let resolver = Resolver::start(world.topology.web(), &[RESOLVER.into()], &hosts).unwrap();
+    let resolver = Resolver::start(world.topology.web(), &[RESOLVER.into()], &hosts, USUAL_TTL);
+    let resolver = resolver.unwrap();
     let capture = Capture::start(world.topology.terminal(), LINK_DEVICE, EXPECTED).unwrap();
     load(&hosts).unwrap();
     let crossed = capture.stop().unwrap();

@@ -160,10 +160,11 @@ fn configure(
     );
     let client_file = format!(
         "{}\n[server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n{tls}\n\
-         [intercept]\n{}{}\n{sle}{les}[link]\n{}{pages}",
+         [intercept]\n{}{}\n{sle}{les}{}[link]\n{}{pages}",
         own(&client, CLIENT_SOCKET),
         between.taken(settings.local),
         settings.other(),
+        settings.names(),
         settings.lines()
     );
     write(topology, &server, &server_file)?;

@@ -29,6 +29,8 @@ pub struct Settings {
     pub tcp_alone: bool,
     /// True if HTTP/3 passes as packets; else it is refused, and browsers take TCP.
     pub http3: bool,
+    /// True if names are asked for as the hosts do, and none along with another.
+    pub names_alone: bool,
     /// True if the terminal's own traffic is taken in, too.
     pub local: bool,
     /// True if the tunnel goes over TLS, and nothing by UDP.
@@ -136,6 +138,14 @@ impl Settings {
             (true, _) => "other = \"direct\"\n",
             (false, true) => "http3 = \"tunnel\"\n",
             (false, false) => "",
+        }
+    }
+
+    /// The table on names.
+    pub(super) fn names(&self) -> &'static str {
+        match self.names_alone {
+            true => "[dns]\nprefetch = false\n\n",
+            false => "",
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) enum BentpipeVariant {
     Tls(&'static str),
     /// In its tunnel, and HTTP/3 as packets, where it else refuses that and carries the TCP in its place.
     Http3,
+    /// In its tunnel, and names are asked for as the hosts do, where it else asks for those along that followed before.
+    NamesAlone,
     /// Sealed beside its tunnel, a connection for each.
     Sle,
     /// Sealed beside its tunnel, packet by packet.
@@ -39,6 +41,7 @@ impl BentpipeVariant {
             ("bentpipe-sle", Self::Sle),
             ("bentpipe-les", Self::Les),
             ("bentpipe-http3", Self::Http3),
+            ("bentpipe-names-alone", Self::NamesAlone),
             ("prefetch", Self::Pages(PagesAhead::Clear)),
             ("trusted", Self::Pages(PagesAhead::Trusted)),
             ("bentpipe-pep-a", Self::BesidePep),
@@ -78,6 +81,10 @@ impl BentpipeVariant {
                 http3: true,
                 ..common
             },
+            Self::NamesAlone => Settings {
+                names_alone: true,
+                ..common
+            },
             Self::Sle => Settings {
                 sle: Some(OuterEnd::Server),
                 ..common
@@ -105,9 +112,11 @@ impl BentpipeVariant {
     /// Tunnel with the content of TCP that crosses the satellite.
     pub(super) fn tunnel(self) -> Tunnel {
         match self {
-            Self::Tunnel(..) | Self::Http3 | Self::Pages(_) | Self::BesidePep => {
-                Tunnel::Udp(SERVER_PORT)
-            }
+            Self::Tunnel(..)
+            | Self::Http3
+            | Self::NamesAlone
+            | Self::Pages(_)
+            | Self::BesidePep => Tunnel::Udp(SERVER_PORT),
             Self::Tls(_) => Tunnel::Tcp(TLS_PORT),
             Self::Sle => Tunnel::Tcp(SLE_PORT),
             Self::Les => Tunnel::Udp(LES_PORT),

@@ -50,6 +50,7 @@ const SETTINGS: Settings = Settings {
     rates: None,
     tcp_alone: false,
     http3: false,
+    names_alone: false,
     local: false,
     tls: false,
     sle: None,

@@ -149,6 +149,7 @@ fn check_page(task: &Task) -> Result<(), String> {
         pages,
         objects,
         dns,
+        dns_ttl,
         protocol,
         connections,
         tls,
@@ -163,6 +164,9 @@ fn check_page(task: &Task) -> Result<(), String> {
     if at_once && (browser == Browser::Chromium || direction == Direction::Up) {
         let text = "`at_once` is for `browser = \"scripted\"` and for objects that come down";
         return Err(text.into());
+    }
+    if dns_ttl.is_some() && !dns {
+        return Err("`dns_ttl` is for names that are asked for: add `dns = true`".into());
     }
     if let Some(objects) = objects
         && (!(1..=MOST_OBJECTS).contains(&objects) || pages != Collection::default())

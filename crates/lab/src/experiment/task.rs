@@ -1,5 +1,7 @@
 //! What a user does over the link while it is measured.
 
+use std::time::Duration;
+
 use bentpipe_units::{ByteCount, TimeSpan};
 use serde::Deserialize;
 
@@ -7,7 +9,7 @@ use super::choice::{
     Background, Browser, Collection, Connections, ContentKind, Direction, HandshakeEnd, Protocol,
     Tls, flat,
 };
-use crate::workload::{CONNECTIONS_PER_HOST, Handshakes, Page};
+use crate::workload::{CONNECTIONS_PER_HOST, Handshakes, Page, USUAL_TTL};
 
 /// `[task.NAME]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -114,6 +116,8 @@ pub enum Task {
         /// True if hosts' names are asked for over the link, or known.
         #[serde(default)]
         dns: bool,
+        /// Time for which the answers to these questions hold, in whole seconds; longer than any run if it is not said.
+        dns_ttl: Option<TimeSpan>,
         /// True if the contender's start counts, with the first page.
         #[serde(default)]
         cold: bool,
@@ -300,10 +304,15 @@ impl Task {
         )
     }
 
-    /// True if names are asked for.
+    /// Time for which names that are asked for hold; `None` if none are asked for.
     #[must_use]
-    pub fn needs_names(&self) -> bool {
-        matches!(self, Self::Page { dns: true, .. })
+    pub fn names_hold(&self) -> Option<Duration> {
+        match self {
+            Self::Page {
+                dns: true, dns_ttl, ..
+            } => Some(dns_ttl.map_or(USUAL_TTL, TimeSpan::get)),
+            _ => None,
+        }
     }
 
     /// True if iperf3 is needed.

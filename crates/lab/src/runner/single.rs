@@ -121,15 +121,18 @@ fn carry_out(
     let mut hosts = Hosts::of_topology(corpus::HOSTS);
     let authority = certify(&topology, &hosts)?;
     let task = &experiment.tasks[run.task].task;
-    let names = task.needs_names();
-    let resolver = match names {
-        true => Some(resolver(&topology, &mut hosts)?),
-        false => None,
+    let resolver = match task.names_hold() {
+        Some(ttl) => Some(resolver(&topology, &mut hosts, ttl)?),
+        None => None,
     };
     let web = Web::start(topology.web(), &hosts, &authority)?;
     let watch = Watch::start(live)?;
     let routers = [topology.terminal(), topology.gateway()];
-    let on_link = captures(contender.on_link(names), routers, [LINK_DEVICE; 2])?;
+    let on_link = captures(
+        contender.on_link(resolver.is_some()),
+        routers,
+        [LINK_DEVICE; 2],
+    )?;
     let on_lans = captures(contender.on_lans(), routers, LAN_DEVICES)?;
     let site = (&topology, &hosts, authority);
     let (at_work, done) = work(kit, experiment, run, &prepared, site, stop)?;
@@ -308,10 +311,10 @@ fn outcome(
     }
 }
 
-/// Has users ask for the names of `hosts`.
-fn resolver(topology: &Topology, hosts: &mut Hosts) -> Result<Resolver> {
+/// Has users ask for the names of `hosts`, whose answers hold for `ttl`.
+fn resolver(topology: &Topology, hosts: &mut Hosts, ttl: Duration) -> Result<Resolver> {
     let addresses = [RESOLVER.into(), RESOLVER6.into()];
-    let resolver = Resolver::start(topology.web(), &addresses, hosts)?;
+    let resolver = Resolver::start(topology.web(), &addresses, hosts, ttl)?;
     *hosts = hosts.clone().asked_of((RESOLVER, DNS_PORT).into());
     Ok(resolver)
 }

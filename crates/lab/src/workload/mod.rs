@@ -57,7 +57,7 @@ pub use http3::get_by_http3;
 pub use iperf::{iperf3, iperf3_version};
 pub use limit::{Handshakes, LinkLimit, PAYLOAD_EFFICIENCY};
 pub use page::{Page, PageObject};
-pub use resolver::{DNS_PORT, Resolver};
+pub use resolver::{DNS_PORT, Resolver, USUAL_TTL};
 pub use session::{Exchange, Peer, session};
 pub use shape::{Kind, Part, Shape};
 pub use tls::{Authority, handshakes};

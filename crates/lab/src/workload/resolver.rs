@@ -22,8 +22,8 @@ pub const DNS_PORT: u16 = 53;
 
 /// The zone of the hosts' names.
 const ZONE: &str = "test";
-/// Time that an answer holds: longer than any run takes, as popular names' do more often than not.
-const TTL: Ttl = Ttl::from_secs(3600);
+/// Time that an answer holds unless a task says another: longer than any run takes, as popular names' do more often than not.
+pub const USUAL_TTL: Duration = Duration::from_secs(3600);
 /// Pause after a failed `accept` or `recv`.
 const PAUSE: Duration = Duration::from_millis(10);
 /// The largest query; stub resolvers' have less than a hundred bytes.
@@ -39,17 +39,24 @@ pub struct Resolver {
 #[derive(Debug)]
 struct Zone {
     hosts: Hosts,
+    ttl: Ttl,
     asked: Mutex<BTreeSet<String>>,
 }
 
 impl Resolver {
-    /// Serves the names of `hosts` at `addresses` in `namespace`.
+    /// Serves the names of `hosts` at `addresses` in `namespace`; answers hold for `ttl`, in whole seconds.
     ///
     /// # Errors
     /// A port is taken, or no thread or descriptor is left.
-    pub fn start(namespace: &NetNs, addresses: &[IpAddr], hosts: &Hosts) -> Result<Self> {
+    pub fn start(
+        namespace: &NetNs,
+        addresses: &[IpAddr],
+        hosts: &Hosts,
+        ttl: Duration,
+    ) -> Result<Self> {
         let known = Arc::new(Zone {
             hosts: hosts.clone(),
+            ttl: Ttl::from_duration_lossy(ttl),
             asked: Mutex::default(),
         });
         let serve = || {
@@ -99,27 +106,30 @@ impl Zone {
         answer.header_mut().set_ra(true);
         let owner = question.qname();
         let found = match (question.qtype(), address) {
-            (Rtype::A, Some(IpAddr::V4(v4))) => Some(answer.push((owner, TTL, A::from(v4)))),
-            (Rtype::AAAA, Some(IpAddr::V6(v6))) => Some(answer.push((owner, TTL, Aaaa::from(v6)))),
+            (Rtype::A, Some(IpAddr::V4(v4))) => Some(answer.push((owner, self.ttl, A::from(v4)))),
+            (Rtype::AAAA, Some(IpAddr::V6(v6))) => {
+                Some(answer.push((owner, self.ttl, Aaaa::from(v6))))
+            }
             _ => None,
         };
         let nothing = found.is_none() && rcode != Rcode::REFUSED;
         found.transpose().ok()?;
-        finish(answer, nothing, query.opt().is_some()).ok()
+        let nothing_for = nothing.then_some(self.ttl);
+        finish(answer, nothing_for, query.opt().is_some()).ok()
     }
 }
 
-/// Ends an answer; where there is `nothing` it says for how long (RFC 2308).
+/// Ends an answer; where there is nothing it says for how long (RFC 2308).
 fn finish(
     answer: AnswerBuilder<Vec<u8>>,
-    nothing: bool,
+    nothing_for: Option<Ttl>,
     extended: bool,
 ) -> Result<Vec<u8>, PushError> {
     let mut authority = answer.authority();
-    if nothing {
+    if let Some(ttl) = nothing_for {
         let zone = Name::vec_from_str(ZONE).map_err(|_| PushError::ShortBuf)?;
-        let soa = Soa::new(&zone, &zone, Serial::from(1), TTL, TTL, TTL, TTL);
-        authority.push((&zone, TTL, soa))?;
+        let soa = Soa::new(&zone, &zone, Serial::from(1), ttl, ttl, ttl, ttl);
+        authority.push((&zone, ttl, soa))?;
     }
     let mut additional = authority.additional();
     if extended {
