@@ -11,6 +11,7 @@ mod multiplexed;
 mod origin;
 mod origins;
 mod sealed;
+mod sessions;
 mod speech;
 mod trusted;
 

@@ -15,7 +15,7 @@ use rustls::ServerConfig;
 use super::speech::Speech;
 
 /// Time that objects below `/slow/` take if they are fetched ahead.
-const SLOW: Duration = Duration::from_secs(4);
+pub(super) const SLOW: Duration = Duration::from_secs(4);
 
 /// Length of an object, bytes.
 pub(super) const OBJECT: usize = 10_000;

@@ -56,7 +56,7 @@ pub(super) struct Sealed {
     pub(super) web: Origin,
     origin: Process,
     pub(super) browser: Browser,
-    certified: Certified,
+    pub(super) certified: Certified,
 }
 
 impl Sealed {
@@ -142,7 +142,7 @@ fn private(text: &[u8]) -> Result<PrivateKey> {
     key.map_err(|_| anyhow::anyhow!("no private key"))
 }
 
-fn public(private: &[u8]) -> Result<String> {
+pub(super) fn public(private: &[u8]) -> Result<String> {
     let mut child = Command::new(BENTPIPE)
         .arg("pubkey")
         .stdin(std::process::Stdio::piped())

@@ -53,6 +53,7 @@ impl Available {
                 carrier,
                 tcp,
                 initial_window: None,
+                tls: None,
             };
             (name, contender.version(self))
         };

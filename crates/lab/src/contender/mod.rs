@@ -42,6 +42,7 @@ use anyhow::{Context as _, Result};
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
 
+use crate::workload::Tls;
 use bentpipe_emulator::topology::{Congestion, Topology};
 
 pub use ahead::{DsslMode, PagesAhead};
@@ -74,6 +75,8 @@ pub struct Contender {
     tcp: Congestion,
     /// First congestion window of all nodes, in segments; the kernel's own if absent.
     initial_window: Option<u32>,
+    /// TLS of its users; the task's if absent.
+    tls: Option<Tls>,
 }
 
 /// Carrier of the traffic over the satellite.
@@ -126,6 +129,12 @@ impl Contender {
     #[must_use]
     pub fn initial_window(&self) -> Option<u32> {
         self.initial_window
+    }
+
+    /// TLS that its users speak whatever the task says; the task's if absent.
+    #[must_use]
+    pub fn tls(&self) -> Option<Tls> {
+        self.tls
     }
 
     /// Program or part of the kernel, with its version.
@@ -252,8 +261,7 @@ impl Contender {
                 at_work.splitters = variant.splitter().map(splitters).transpose()?;
                 let settings = variant.settings(local);
                 if let Some(pages) = settings.ahead {
-                    let origin = pages.start_origin(bentpipe, topology)?;
-                    at_work.processes.extend(origin);
+                    at_work.processes = pages.start_origins(bentpipe, topology)?;
                 }
                 at_work.daemons = Some(Daemons::start(bentpipe, topology, &settings)?);
                 at_work.local_authority = ahead::local_authority(topology)?;

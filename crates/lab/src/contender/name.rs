@@ -13,6 +13,7 @@ use super::split::Place;
 use super::variant::BentpipeVariant;
 use super::vpn::{OuterEnd, Pep, Vpn};
 use super::{Carrier, Contender, Programs, Tuned, Tuning};
+use crate::workload::Tls;
 use bentpipe_emulator::topology::Congestion;
 
 /// VPNs, and their names.
@@ -84,7 +85,7 @@ impl fmt::Display for UnknownContender {
         let tcp = Congestion::ALL.map(Congestion::name).join("`, `");
         write!(
             f,
-            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`, the first window of `plain` and `split`, as in `plain:iw=30`, and a VPN, SLE or LES of the hosts may have an operator's PEP under it: `+accelerator`, `+split` or `+pepsal`, as in `ipsec@hosts+accelerator`, or LES PEPs that may read its headers, `+pep`",
+            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`, the first window of `plain` and `split`, as in `plain:iw=30`, the TLS of all users, as in `prefetch:tls=none` and `plain:tls=1.2`, and a VPN, SLE or LES of the hosts may have an operator's PEP under it: `+accelerator`, `+split` or `+pepsal`, as in `ipsec@hosts+accelerator`, or LES PEPs that may read its headers, `+pep`",
             self.0,
             carriers.join("`, `")
         )
@@ -159,6 +160,10 @@ impl Contender {
             (_, Some(_)) => return Err(unknown()),
             (carrier, None) => carrier,
         };
+        let own_tls = knob.and_then(|knob| knob.strip_prefix("tls="));
+        let tls = own_tls.map(|name| Tls::named(name).ok_or_else(unknown));
+        let tls = tls.transpose()?;
+        let knob = knob.filter(|_| tls.is_none());
         let (carrier, initial_window) = match (carrier, knob) {
             (Some(carrier), None) => (carrier, None),
             (Some(Carrier::Bentpipe(BentpipeVariant::Tunnel(controller, _))), Some(knob)) => {
@@ -180,6 +185,7 @@ impl Contender {
             carrier,
             tcp,
             initial_window,
+            tls,
         })
     }
 }
@@ -329,8 +335,18 @@ mod tests {
             (Some(30), Some(10))
         );
         assert_eq!(iw("plain"), None);
+        let tls = |text: &str| parsed(text).unwrap().tls();
+        assert_eq!(
+            (tls("prefetch:tls=none"), tls("plain:tls=1.2/bbr")),
+            (Some(Tls::None), Some(Tls::V12))
+        );
+        assert_eq!((tls("plain:iw=30"), tls("dssl-quick")), (None, None));
+        assert!(parsed("prefetch:tls=none").unwrap().fetches_ahead(false));
         for wrong in [
             "plain:iw=0",
+            "plain:tls=1.1",
+            "plain:tls=",
+            "clear:tls=none",
             "plain:iw=",
             "bentpipe:iw=3",
             "wireguard:iw=3",

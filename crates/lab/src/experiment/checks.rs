@@ -13,7 +13,7 @@ use super::{
     Published, Task, Tls,
 };
 use crate::contender::Binary;
-use crate::workload::CONNECTIONS_PER_HOST;
+use crate::workload::{CONNECTIONS_PER_HOST, MOST_SERVERS};
 
 /// Larger files than the web server makes.
 const MOST_BYTES: ByteCount = ByteCount::new(1 << 33);
@@ -148,6 +148,9 @@ fn check_page(task: &Task) -> Result<(), String> {
         browser,
         pages,
         objects,
+        servers,
+        in_session,
+        count,
         dns,
         dns_ttl,
         protocol,
@@ -174,6 +177,18 @@ fn check_page(task: &Task) -> Result<(), String> {
         return Err(format!(
             "`objects` is from 1 to {MOST_OBJECTS}, and stands in place of `pages`"
         ));
+    }
+    if (servers, in_session) != (1, 1)
+        && (objects.is_none() || browser == Browser::Chromium || direction == Direction::Up)
+    {
+        let text = "`servers` and `in_session` are for pages with `objects`, for `browser = \"scripted\"` and for objects that come down";
+        return Err(text.into());
+    }
+    if !(1..=MOST_SERVERS).contains(&servers) {
+        return Err(format!("`servers` is from 1 to {MOST_SERVERS}"));
+    }
+    if in_session == 0 || !count.is_multiple_of(in_session) {
+        return Err("`count` is the number of all pages: a multiple of `in_session`".into());
     }
     let usual = CONNECTIONS_PER_HOST as u8;
     if !(1..=usual).contains(&parallel) {

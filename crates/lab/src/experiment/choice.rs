@@ -5,7 +5,7 @@ use std::fmt;
 use bentpipe_units::Seed;
 use serde::Deserialize;
 
-pub use crate::workload::{ContentKind, Direction};
+pub use crate::workload::{ContentKind, Direction, Tls};
 use crate::workload::{Page, Shape, corpus};
 
 /// End of a handshake.
@@ -54,32 +54,6 @@ pub enum Protocol {
     H3,
 }
 
-/// Encryption of a page's connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-pub enum Tls {
-    /// Connections are in clear.
-    #[serde(rename = "none")]
-    None,
-    /// TLS 1.2.
-    #[serde(rename = "1.2")]
-    V12,
-    /// TLS 1.3.
-    #[default]
-    #[serde(rename = "1.3")]
-    V13,
-}
-
-impl Tls {
-    /// Round trips of a handshake.
-    pub(crate) fn round_trips(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::V12 => 2,
-            Self::V13 => 1,
-        }
-    }
-}
-
 /// Source of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -105,9 +79,14 @@ impl Collection {
     }
 }
 
-/// The first `count` pages of so many objects on one host.
-pub(super) fn flat(count: u32, objects: usize) -> Vec<Page> {
-    each(count, Shape::flat(objects))
+/// The first `count` pages of so many objects, each on one host: `in_session` after another on each of the first `servers`, by turns.
+pub(super) fn flat(count: u32, objects: usize, servers: u8, in_session: u32) -> Vec<Page> {
+    let page = |place: u32| {
+        // Less than `servers`, so it fits.
+        let host = (place / in_session % u32::from(servers)) as u8;
+        Page::new(&Shape::flat(objects, host), Seed::new(place.into()))
+    };
+    (0..count).map(page).collect()
 }
 
 /// Pages of this shape, each another.

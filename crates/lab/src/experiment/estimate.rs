@@ -5,15 +5,19 @@ use std::time::{Duration, Instant};
 use bentpipe_link::Link;
 use bentpipe_units::Seed;
 
-use super::{Experiment, NamedScenario, Run, Task};
-use crate::workload::{ECHO_INTERVAL, LinkLimit};
+use super::{Experiment, HandshakeEnd, NamedScenario, Run, Task};
+use crate::workload::{ECHO_INTERVAL, LinkLimit, Page};
 
 /// Namespaces, link, contender and their end, and Chromium's start.
 const AROUND_A_RUN: Duration = Duration::from_secs(6);
 /// Round trips that whoever starts slowly needs besides.
 const ROUND_TRIPS: u32 = 8;
-/// Between page loads, and what the machine computes for one.
-const AROUND_A_PAGE: Duration = Duration::from_millis(1500);
+/// The same of a handshake with a host, TCP's included: TLS 1.2 over TCP takes three.
+const HANDSHAKE_ROUND_TRIPS: u32 = 4;
+/// The same of a page in a session that has connections, whose objects are asked for two after another.
+const LATER_ROUND_TRIPS: u32 = 4;
+/// Between page loads, and what the machine computes for one: Chromium, and the fetcher, which draws nothing.
+const AROUND_A_PAGE: [Duration; 2] = [Duration::from_millis(1500), Duration::from_millis(300)];
 /// Average time of a task, in hundredths of what the link needs, without and with losses.
 const STRETCH: [u32; 2] = [130, 500];
 
@@ -83,6 +87,11 @@ impl Pace {
             Task::Request { count, size, .. } | Task::Loaded { count, size, .. } => {
                 figure(self.down.object(size.as_u64())) * count
             }
+            Task::Handshake {
+                count,
+                to: HandshakeEnd::Tls,
+                ..
+            } => self.rtt * HANDSHAKE_ROUND_TRIPS * count,
             Task::Handshake { count, .. } => figure(self.rtt) * count,
             Task::Session {
                 count,
@@ -112,18 +121,36 @@ impl Pace {
             }
             Task::Voice { length, .. } => length.get() + self.rtt * ROUND_TRIPS,
             Task::Echo { count, .. } => ECHO_INTERVAL * count + self.rtt * ROUND_TRIPS,
-            Task::Page { .. } => {
-                let pages = task.pages();
-                let each = pages
-                    .iter()
-                    .map(|page| match task.direction() {
-                        super::Direction::Down => self.down.page(page, task.handshakes()),
-                        super::Direction::Up => self.up.object(page.bytes()),
-                    })
-                    .map(|least| figure(least) + AROUND_A_PAGE);
-                each.sum()
-            }
+            Task::Page { .. } => self.pages(task),
         };
         first + own
+    }
+
+    /// Time for the pages of a task: one session after another, or all at once, when what the others carry comes on top of the first.
+    fn pages(&self, task: &Task) -> Duration {
+        let (pages, in_session) = (task.pages(), task.in_session());
+        let page = |(place, page): (usize, &Page)| {
+            let least = match task.direction() {
+                super::Direction::Down => self.down.page(page, task.handshakes(place)),
+                super::Direction::Up => self.up.object(page.bytes()),
+            };
+            // Later in a session connections stand, and have met the link.
+            let slow = match place.is_multiple_of(in_session) {
+                true => ROUND_TRIPS,
+                false => LATER_ROUND_TRIPS,
+            };
+            least * self.stretch / 100
+                + self.rtt * slow
+                + AROUND_A_PAGE[usize::from(!task.needs_chromium())]
+        };
+        let each = pages.iter().enumerate().map(page);
+        match task {
+            Task::Page { at_once: true, .. } => {
+                let others = pages.iter().skip(in_session);
+                let others = self.down.stream(others.map(Page::bytes).sum());
+                each.take(in_session).sum::<Duration>() + others * self.stretch / 100
+            }
+            _ => each.sum(),
+        }
     }
 }

@@ -10,6 +10,7 @@
 
 mod amounts;
 mod axis;
+mod browsing;
 mod builtin;
 mod checks;
 mod choice;

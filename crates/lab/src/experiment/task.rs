@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use super::choice::{
     Background, Browser, Collection, Connections, ContentKind, Direction, HandshakeEnd, Protocol,
-    Tls, flat,
+    Tls,
 };
-use crate::workload::{CONNECTIONS_PER_HOST, Handshakes, Page, USUAL_TTL};
+use crate::workload::{CONNECTIONS_PER_HOST, USUAL_TTL};
 
 /// `[task.NAME]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -110,6 +110,12 @@ pub enum Task {
         pages: Collection,
         /// Objects of each page, which its document names on its own host; in place of `pages`.
         objects: Option<u16>,
+        /// Web servers on which sessions are by turns; of pages with `objects`.
+        #[serde(default = "one_server")]
+        servers: u8,
+        /// Pages that each browser loads one after another from one server, over connections that it keeps; of pages with `objects`.
+        #[serde(default = "one")]
+        in_session: u32,
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
@@ -136,7 +142,8 @@ pub enum Task {
         /// Direction of objects; up, each is sent on a connection of its own, in clear.
         #[serde(default)]
         direction: Direction,
-        /// True if all pages are loaded at one time, each by a browser of its own, instead of one after another.
+        /// True if all sessions, of one page each if nothing is said, are at one time, each by a browser of its own, instead of one
+        /// after another.
         #[serde(default)]
         at_once: bool,
     },
@@ -224,8 +231,13 @@ pub enum Task {
     },
 }
 
-/// Number of files if nothing is said.
+/// Number of files, and of a session's pages, if nothing is said.
 fn one() -> u32 {
+    1
+}
+
+/// Number of web servers if nothing is said.
+fn one_server() -> u8 {
     1
 }
 
@@ -253,43 +265,6 @@ impl Task {
                     ..
                 }
         )
-    }
-
-    /// Round trips of TLS that a page needs; none for other tasks.
-    #[must_use]
-    pub fn handshakes(&self) -> Handshakes {
-        match *self {
-            Self::Page {
-                connections, tls, ..
-            } => Handshakes {
-                round_trips: tls.round_trips(),
-                each: connections == Connections::Each,
-            },
-            _ => Handshakes {
-                round_trips: 0,
-                each: false,
-            },
-        }
-    }
-
-    /// True if what is fetched comes over TLS of its hosts.
-    #[must_use]
-    pub fn is_encrypted(&self) -> bool {
-        matches!(self, Self::Page { tls, .. } if *tls != Tls::None)
-    }
-
-    /// Pages that are loaded; none of other tasks.
-    #[must_use]
-    pub fn pages(&self) -> Vec<Page> {
-        match *self {
-            Self::Page {
-                count,
-                objects: Some(objects),
-                ..
-            } => flat(count, objects.into()),
-            Self::Page { count, pages, .. } => pages.pages(count),
-            _ => Vec::new(),
-        }
     }
 
     /// True if a real browser is needed.

@@ -1,9 +1,10 @@
 //! Doing a task: what the user does, timed at the user.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use bentpipe_units::TimeSpan;
+use bentpipe_units::{Seed, TimeSpan};
 use tokio::task::JoinSet;
 
 use super::done::Done;
@@ -11,8 +12,9 @@ use super::prepared::Prepared;
 use super::target::Target;
 use crate::experiment::{Connections, Direction, HandshakeEnd, Task, Tls};
 use crate::workload::{
-    Authority, Chromium, Client, DeviceBytes, Echo, Expected, ExpectedPage, Ftp, Hosts, Page, Peer,
-    call, ftp, get_in_turn, handshakes, iperf3, load, probe, run_in, session,
+    Authority, Browsing, Chromium, Client, ContentKind, DeviceBytes, Echo, Expected, ExpectedPage,
+    Ftp, HTTP_PORT, Hosts, Object, Page, Peer, call, ftp, get, get_in_turn, handshakes, iperf3,
+    probe, run_in, session,
 };
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::topology::{LINK_DEVICE, Topology};
@@ -21,6 +23,8 @@ use bentpipe_emulator::topology::{LINK_DEVICE, Topology};
 const PAUSE: Duration = Duration::from_secs(2);
 /// Time for which the file without end is on its way before the first request.
 const LEAD: Duration = Duration::from_secs(5);
+/// Bytes of an object by which a web server is met before anything is measured.
+const GREETING: u64 = 1000;
 /// Time that ending takes besides the task's own.
 const MARGIN: Duration = Duration::from_secs(30);
 
@@ -164,14 +168,17 @@ impl Prepared {
         // Digests, before any clock runs.
         let expect = |page: &Page| ExpectedPage::new(page.clone(), hosts);
         let pages: Vec<ExpectedPage> = self.pages.iter().map(expect).collect();
+        let sessions: Vec<&[ExpectedPage]> = pages.chunks(self.task.in_session()).collect();
         self.timed(scene, async || {
+            if self.warm_up.is_some() {
+                greet(hosts, self.task.servers(), self.seed.stream("greeting")).await?;
+            }
             if at_once {
-                return load_at_once(&pages, hosts, &client).await;
+                return browse_at_once(&sessions, hosts, &client).await;
             }
             let mut times = Vec::new();
-            for page in &pages {
-                let loaded = load(page, hosts, &client, |_| ()).await;
-                times.push(loaded.context("page")?.time);
+            for session in sessions {
+                times.extend(browse(session, hosts, &client).await?);
             }
             Ok(times)
         })
@@ -283,22 +290,52 @@ impl Prepared {
     }
 }
 
-/// Times of `pages` that are loaded at one time, each by a browser of its own.
-async fn load_at_once(
-    pages: &[ExpectedPage],
+/// Times of a session's `pages`, which a browser of its own loads one after another.
+async fn browse(pages: &[ExpectedPage], hosts: &Hosts, client: &Client) -> Result<Vec<Duration>> {
+    let mut browser = Browsing::new(hosts, client)?;
+    let mut times = Vec::new();
+    for page in pages {
+        let loaded = browser.load(page, |_| ()).await;
+        times.push(loaded.context("page")?.time);
+    }
+    Ok(times)
+}
+
+/// Times of the pages of `sessions` that are at one time, in their order.
+async fn browse_at_once(
+    sessions: &[&[ExpectedPage]],
     hosts: &Hosts,
     client: &Client,
 ) -> Result<Vec<Duration>> {
     let mut all = JoinSet::new();
-    for page in pages {
-        let (page, hosts, client) = (page.clone(), hosts.clone(), client.clone());
-        all.spawn(async move { load(&page, &hosts, &client, |_| ()).await });
+    for (place, pages) in sessions.iter().enumerate() {
+        let (pages, hosts, client) = (pages.to_vec(), hosts.clone(), client.clone());
+        all.spawn(async move {
+            let times = browse(&pages, &hosts, &client).await?;
+            anyhow::Ok((place, times))
+        });
     }
-    let mut times = Vec::new();
-    while let Some(loaded) = all.join_next().await {
-        times.push(loaded?.context("page")?.time);
+    let mut times = BTreeMap::new();
+    while let Some(browsed) = all.join_next().await {
+        let (place, of_session) = browsed??;
+        times.insert(place, of_session);
     }
-    Ok(times)
+    Ok(times.into_values().flatten().collect())
+}
+
+/// Fetches a small object from each of the first `servers` hosts but the first, which the warm-up was with: whoever is on the way
+/// has no need to ask for Ethernet addresses afterwards.
+async fn greet(hosts: &Hosts, servers: u8, seed: Seed) -> Result<()> {
+    let object = Expected::from(Object {
+        kind: ContentKind::Binary,
+        seed,
+        length: GREETING,
+    });
+    for (name, address) in hosts.iter().take(servers.into()).skip(1) {
+        let fetched = get((address, HTTP_PORT).into(), name, &object, |_| ()).await;
+        fetched.with_context(|| format!("greeting of {name}"))?;
+    }
+    Ok(())
 }
 
 /// Seconds since `start`, for records.

@@ -138,12 +138,11 @@ impl Prepared {
                 self.pages.iter().map(least).collect()
             }
             Task::Page { .. } => {
-                let handshakes = self.task.handshakes();
-                let least = |page: &Page| match self.task.direction() {
-                    Direction::Down => link.page(page, handshakes),
+                let least = |(place, page): (usize, &Page)| match self.task.direction() {
+                    Direction::Down => link.page(page, self.task.handshakes(place)),
                     Direction::Up => link.object(page.bytes()),
                 };
-                self.pages.iter().map(least).collect()
+                self.pages.iter().enumerate().map(least).collect()
             }
             // Of a datagram only that it cannot be there before it was sent.
             Task::Voice { .. } => Vec::new(),

@@ -19,7 +19,7 @@ use super::police::police;
 use super::prepared::Prepared;
 use crate::capture::{Capture, CaptureReport, ExpectedPackets};
 use crate::contender::{AtWork, WEB_AUTHORITY, WEB_CERTIFICATE, WEB_KEY, hystart};
-use crate::experiment::{Experiment, NamedScenario, Run};
+use crate::experiment::{Experiment, NamedScenario, Run, Task};
 use crate::results::{Outcome, Record, Transaction};
 use crate::workload::{
     Authority, DNS_PORT, DeviceBytes, Hosts, Resolver, Web, corpus, iperf3_version,
@@ -78,7 +78,15 @@ pub(super) fn measure(
         began,
         ..Record::new(run.key.clone(), run.seed, unknown)
     };
-    let task = &experiment.tasks[run.task].task;
+    let task = task(experiment, run);
+    let task = match task {
+        Ok(task) => task,
+        Err(reason) => {
+            record.outcome = Outcome::Unsupported { reason };
+            record.took_s = since(start);
+            return Ok(record);
+        }
+    };
     let chromium = match &kit.chromium {
         Some(Err(reason)) if task.needs_chromium() => Err(reason.clone()),
         _ => Ok(()),
@@ -95,7 +103,7 @@ pub(super) fn measure(
     match possible.and_then(|()| contender.version(&kit.available)) {
         Ok(version) => {
             record.version = version;
-            carry_out(kit, experiment, run, kept, stop, &mut record)?;
+            carry_out(kit, experiment, (run, task), kept, stop, &mut record)?;
         }
         Err(reason) => record.outcome = Outcome::Unsupported { reason },
     }
@@ -103,16 +111,25 @@ pub(super) fn measure(
     Ok(record)
 }
 
+/// Task of a run, for users who speak the TLS of its contender's name.
+fn task(experiment: &Experiment, run: &Run) -> Result<Task, String> {
+    let task = experiment.tasks[run.task].task;
+    match experiment.contenders[run.contender].tls() {
+        Some(tls) => task.with_tls(tls),
+        None => Ok(task),
+    }
+}
+
 fn carry_out(
     kit: &Kit,
     experiment: &Experiment,
-    run: &Run,
+    (run, task): (&Run, Task),
     kept: Option<&KeptFiles>,
     stop: &Stop,
     record: &mut Record,
 ) -> Result<()> {
     let contender = &experiment.contenders[run.contender];
-    let prepared = Prepared::new(experiment.tasks[run.task].task, run.seed.stream("content"));
+    let prepared = Prepared::new(task, run.seed.stream("content"));
     let live = Live::default();
     let named = &experiment.scenarios[run.scenario];
     // Until the topology is gone: its TCP is as the machine's parameter says.
@@ -120,7 +137,6 @@ fn carry_out(
     let topology = build(kit, experiment, run, kept, live.clone())?;
     let mut hosts = Hosts::of_topology(corpus::HOSTS);
     let authority = certify(&topology, &hosts)?;
-    let task = &experiment.tasks[run.task].task;
     let resolver = match task.names_hold() {
         Some(ttl) => Some(resolver(&topology, &mut hosts, ttl)?),
         None => None,

@@ -135,60 +135,102 @@ impl ExpectedPage {
     }
 }
 
-/// Loads the page; `progress` is told how many of its objects have come, after each.
+/// A browser with its connections, which it keeps from page to page.
+pub struct Browsing {
+    origins: Vec<Arc<Origin>>,
+    /// Connections that are open; dropping it ends them.
+    connections: JoinSet<()>,
+    fetched: mpsc::UnboundedSender<Arrival>,
+    arrivals: mpsc::UnboundedReceiver<Arrival>,
+}
+
+impl Browsing {
+    /// One that has not connected to any of `hosts` yet.
+    ///
+    /// # Errors
+    /// A host's name is none.
+    pub fn new(hosts: &Hosts, client: &Client) -> Result<Self> {
+        let (fetched, arrivals) = mpsc::unbounded_channel();
+        let origin = |(name, address)| Origin::new(name, address, hosts.resolver(), client);
+        Ok(Self {
+            origins: hosts.iter().map(origin).collect::<Result<_>>()?,
+            connections: JoinSet::new(),
+            fetched,
+            arrivals,
+        })
+    }
+
+    /// Loads the page; `progress` is told how many of its objects have come, after each.
+    ///
+    /// # Errors
+    /// An object could not be fetched or is not the expected one; the text names it. No other page can be loaded then.
+    pub async fn load(
+        &mut self,
+        expected: &ExpectedPage,
+        mut progress: impl FnMut(usize),
+    ) -> Result<PageLoad> {
+        let page = expected.page();
+        let before = self.opened();
+        let start = Instant::now();
+        self.ask(expected, 0)?;
+        let (mut done, mut unread) = (0, Unread::new(page));
+        while done < page.objects().len() {
+            let Some((index, came)) = self.arrivals.recv().await else {
+                bail!("all connections ended");
+            };
+            let name = || {
+                let wanted = &page.objects()[index];
+                format!("{} of host {}", page.path(index), wanted.host)
+            };
+            let part = match came {
+                Came::Part(bytes) => Some(bytes),
+                Came::Whole(outcome) => {
+                    outcome.with_context(name)?;
+                    done += 1;
+                    progress(done);
+                    None
+                }
+            };
+            let mut found = unread.read(index, part);
+            found.try_for_each(|index| self.ask(expected, index))?;
+        }
+        Ok(PageLoad {
+            time: start.elapsed(),
+            connections: self.opened() - before,
+        })
+    }
+
+    /// Asks for the object at `index`, over a connection more if that has to be.
+    fn ask(&mut self, expected: &ExpectedPage, index: usize) -> Result<()> {
+        let wanted = &expected.page().objects()[index];
+        let origin = self
+            .origins
+            .get(usize::from(wanted.host))
+            .with_context(|| format!("the page has a host {} that nobody knows", wanted.host))?;
+        if origin.enqueue(index, expected.wanted(index)) {
+            self.connections
+                .spawn(Arc::clone(origin).serve(self.fetched.clone()));
+        }
+        Ok(())
+    }
+
+    /// Connections that were opened so far.
+    fn opened(&self) -> usize {
+        self.origins.iter().map(|origin| origin.opened()).sum()
+    }
+}
+
+/// Loads the page by a browser of its own; `progress` is told how many of its objects have come, after each.
 ///
 /// # Errors
-/// An object could not be fetched or is not the expected one; the text names it.
+/// As [`Browsing::load`].
 pub async fn load(
     expected: &ExpectedPage,
     hosts: &Hosts,
     client: &Client,
-    mut progress: impl FnMut(usize),
+    progress: impl FnMut(usize),
 ) -> Result<PageLoad> {
-    let page = expected.page();
-    let (fetched, mut arrivals) = mpsc::unbounded_channel();
-    let origins: Vec<Arc<Origin>> = hosts
-        .iter()
-        .map(|(name, address)| Origin::new(name, address, hosts.resolver(), client))
-        .collect::<Result<_>>()?;
-    // Dropping it ends the connections that are left.
-    let mut connections = JoinSet::new();
-    let start = Instant::now();
-    let mut discover = |index: usize| -> Result<()> {
-        let wanted = &page.objects()[index];
-        let origin = origins
-            .get(usize::from(wanted.host))
-            .with_context(|| format!("the page has a host {} that nobody knows", wanted.host))?;
-        if origin.enqueue(index, expected.wanted(index)) {
-            connections.spawn(Arc::clone(origin).serve(fetched.clone()));
-        }
-        Ok(())
-    };
-    discover(0)?;
-    let (mut done, mut unread) = (0, Unread::new(page));
-    while done < page.objects().len() {
-        let Some((index, came)) = arrivals.recv().await else {
-            bail!("all connections ended");
-        };
-        let name = || {
-            let wanted = &page.objects()[index];
-            format!("{} of host {}", page.path(index), wanted.host)
-        };
-        let part = match came {
-            Came::Part(bytes) => Some(bytes),
-            Came::Whole(outcome) => {
-                outcome.with_context(name)?;
-                done += 1;
-                progress(done);
-                None
-            }
-        };
-        unread.read(index, part).try_for_each(&mut discover)?;
-    }
-    Ok(PageLoad {
-        time: start.elapsed(),
-        connections: origins.iter().map(|origin| origin.opened()).sum(),
-    })
+    Browsing::new(hosts, client)?.load(expected, progress).await
 }
 
 /// Part of an object that came.

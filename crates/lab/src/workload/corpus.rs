@@ -80,6 +80,7 @@ fn page(place: usize) -> Page {
             images,
             // No larger than HOSTS, so it fits.
             hosts: hosts.clamp(2, usize::from(HOSTS)) as u8,
+            first_host: 0,
             deep: false,
         },
         seed,

@@ -5,6 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use bentpipe_emulator::topology::{host, host6};
 
+/// Hosts of the web, the first ones, that are web servers of their own: each has an origin before it under contenders with origins.
+pub const MOST_SERVERS: u8 = 4;
+
 /// Host names and their addresses; a host is known by its place in the table.
 #[derive(Debug, Clone)]
 pub struct Hosts {

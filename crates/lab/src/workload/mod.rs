@@ -44,7 +44,7 @@ use bentpipe_sys::netns::NetNs;
 
 use bentpipe_emulator::Stop;
 
-pub use browser::{CONNECTIONS_PER_HOST, Client, ExpectedPage, PageLoad, load};
+pub use browser::{Browsing, CONNECTIONS_PER_HOST, Client, ExpectedPage, PageLoad, load};
 pub use chromium::{Chromium, Load, Loading};
 pub(crate) use content::generator;
 pub use content::{ContentKind, Digest, Expected, MARKER, Object};
@@ -52,7 +52,7 @@ pub use counter::DeviceBytes;
 pub use echo::{ECHO_INTERVAL, ECHO_SIZE, Echo, probe};
 pub use fetch::{get, get_in_turn, put};
 pub use ftp::{Direction, Ftp, ftp};
-pub use hosts::Hosts;
+pub use hosts::{Hosts, MOST_SERVERS};
 pub use http3::get_by_http3;
 pub use iperf::{iperf3, iperf3_version};
 pub use limit::{Handshakes, LinkLimit, PAYLOAD_EFFICIENCY};
@@ -60,7 +60,7 @@ pub use page::{Page, PageObject};
 pub use resolver::{DNS_PORT, Resolver, USUAL_TTL};
 pub use session::{Exchange, Peer, session};
 pub use shape::{Kind, Part, Shape};
-pub use tls::{Authority, handshakes};
+pub use tls::{Authority, Tls, handshakes};
 pub use voice::{Call, VOICE_INTERVAL, call};
 pub use web::{HTTP_PORT, HTTPS_PORT, Web};
 

@@ -46,7 +46,7 @@ impl Page {
         let mut objects = vec![PageObject {
             kind: Kind::Document,
             length: shape.document,
-            host: 0,
+            host: shape.first_host,
             parent: None,
         }];
         let kinds = order(shape, &mut numbers);
@@ -57,7 +57,7 @@ impl Page {
                 objects.push(PageObject {
                     kind,
                     length: lengths.next(kind),
-                    host: host(&mut numbers, place, hosts, level.hosts),
+                    host: shape.first_host + host(&mut numbers, place, hosts, level.hosts),
                     parent: Some(level.parent + place % level.parents),
                 });
             }
@@ -226,10 +226,10 @@ mod tests {
     #[test]
     fn a_flat_page_is_all_in_its_document() {
         for objects in [1, 10, 40] {
-            let page = Page::new(&Shape::flat(objects), Seed::new(1));
+            let page = Page::new(&Shape::flat(objects, 3), Seed::new(1));
             assert_eq!(page.children(0).count(), objects);
             assert_eq!(page.objects().len(), 1 + objects);
-            assert!(page.objects().iter().all(|object| object.host == 0));
+            assert!(page.objects().iter().all(|object| object.host == 3));
             assert_eq!(Page::at(&page.path(objects)), Some((page.clone(), objects)));
         }
     }
@@ -243,14 +243,15 @@ mod tests {
             page.path(70),
             format!("/page/3/{shape}/0/0"),
             format!("/page/3/{shape}-1/0"),
-            format!("/page/3/{}2/0", shape.trim_end_matches('0')),
+            format!("/page/3/{}2-0/0", shape.trim_end_matches("0-0")),
             format!("/page/3/{shape}/-1"),
-            "/page/3/1000-1-400-1-400-1-400-0-0/0".into(),
-            "/page/3/60000-1-400-0-400-1-400-2-0/0".into(),
-            "/page/3/60000-1-399-1-400-1-400-2-0/0".into(),
-            "/page/3/60000-18446744073709551615-1-1-400-1-400-2-0/0".into(),
-            "/page/3/60000-1-999999999999-1-400-1-400-2-0/0".into(),
-            "/page/3/10-1-400-1-400-1-400-2-0/0".into(),
+            "/page/3/1000-1-400-1-400-1-400-0-0-0/0".into(),
+            "/page/3/60000-1-400-0-400-1-400-2-0-0/0".into(),
+            "/page/3/60000-1-399-1-400-1-400-2-0-0/0".into(),
+            "/page/3/60000-18446744073709551615-1-1-400-1-400-2-0-0/0".into(),
+            "/page/3/60000-1-999999999999-1-400-1-400-2-0-0/0".into(),
+            "/page/3/10-1-400-1-400-1-400-2-0-0/0".into(),
+            "/page/3/60000-1-400-1-400-1-400-2-0-254/0".into(),
             "/object/3/100".into(),
         ] {
             assert_eq!(Page::at(&path), None, "{path}");

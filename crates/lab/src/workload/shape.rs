@@ -50,6 +50,8 @@ pub struct Shape {
     pub images: Part,
     /// Hosts that its objects are on.
     pub hosts: u8,
+    /// The first of these hosts, as its place in the table of hosts.
+    pub first_host: u8,
     /// True if it has five levels of dependency instead of three, and lengths that are distributed lognormally.
     pub deep: bool,
 }
@@ -82,6 +84,7 @@ impl Shape {
             bytes: 1_200_000,
         },
         hosts: 11,
+        first_host: 0,
         deep: false,
     };
 
@@ -101,6 +104,7 @@ impl Shape {
             bytes: 1_001_000,
         },
         hosts: 12,
+        first_host: 0,
         deep: true,
     };
 
@@ -110,9 +114,9 @@ impl Shape {
         1 + self.styles.count + self.scripts.count + self.images.count
     }
 
-    /// A page whose document names so many images, 10 kB long in the mean, on its own host.
+    /// A page whose document names so many images, 10 kB long in the mean, on its own host, which is the one at this place.
     #[must_use]
-    pub fn flat(objects: usize) -> Self {
+    pub fn flat(objects: usize, host: u8) -> Self {
         let none = Part { count: 0, bytes: 0 };
         Self {
             document: markup::least_document(objects),
@@ -123,6 +127,7 @@ impl Shape {
                 bytes: FLAT_BYTES * objects as u64,
             },
             hosts: 1,
+            first_host: host,
             deep: false,
         }
     }
@@ -180,6 +185,7 @@ impl Shape {
             count => count as u64 * MIN_BYTES <= part.bytes,
         };
         self.hosts > 0
+            && self.first_host.checked_add(self.hosts).is_some()
             && (!self.deep || self.scripts.count >= 3 * REFERRERS)
             && (!self.deep || self.objects() > 10 * REFERRERS)
             && self.document >= markup::least_document(self.early())
@@ -194,7 +200,8 @@ impl fmt::Display for Shape {
         for part in self.parts() {
             write!(f, "-{}-{}", part.count, part.bytes)?;
         }
-        write!(f, "-{}-{}", self.hosts, u8::from(self.deep))
+        let deep = u8::from(self.deep);
+        write!(f, "-{}-{deep}-{}", self.hosts, self.first_host)
     }
 }
 
@@ -204,7 +211,8 @@ impl FromStr for Shape {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let numbers: Result<Vec<u64>, _> = text.split('-').map(str::parse).collect();
         let impossible = "no shape of a page";
-        let Ok(&[document, s, sb, j, jb, i, ib, hosts, deep @ (0 | 1)]) = numbers.as_deref() else {
+        let Ok(&[document, s, sb, j, jb, i, ib, hosts, deep @ (0 | 1), first]) = numbers.as_deref()
+        else {
             return Err(impossible);
         };
         let part = |count, bytes| {
@@ -219,6 +227,7 @@ impl FromStr for Shape {
             scripts,
             images,
             hosts: u8::try_from(hosts).map_err(|_| impossible)?,
+            first_host: u8::try_from(first).map_err(|_| impossible)?,
             deep: deep == 1,
         };
         // Not to overflow below.

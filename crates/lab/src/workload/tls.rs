@@ -13,6 +13,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use serde::Deserialize;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -21,6 +22,39 @@ use super::fetch::connect;
 use super::hosts::Hosts;
 use super::http3::HTTP3;
 use super::web::HTTPS_PORT;
+
+/// Encryption of a page's connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub enum Tls {
+    /// Connections are in clear.
+    #[serde(rename = "none")]
+    None,
+    /// TLS 1.2.
+    #[serde(rename = "1.2")]
+    V12,
+    /// TLS 1.3.
+    #[default]
+    #[serde(rename = "1.3")]
+    V13,
+}
+
+impl Tls {
+    /// Encryption of that name, `none`, `1.2` or `1.3`; none if there is no such.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let all = [("none", Self::None), ("1.2", Self::V12), ("1.3", Self::V13)];
+        let found = all.into_iter().find(|(known, _)| *known == name);
+        found.map(|(_, tls)| tls)
+    }
+
+    /// Round trips of a handshake.
+    pub(crate) fn round_trips(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::V12 => 2,
+            Self::V13 => 1,
+        }
+    }
+}
 
 /// Protocol of the fetchers that are not told otherwise.
 const HTTP1: &[u8] = b"http/1.1";

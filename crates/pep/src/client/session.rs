@@ -280,6 +280,9 @@ impl Session {
     /// No new flows; the server hears of it.
     pub(crate) fn drain(&self) {
         self.demand.draining.set(true);
+        if let Some(pages) = self.pages() {
+            pages.rest();
+        }
         self.schedule.wake();
         self.tell_reach();
         if let Some(id) = self.tunnels.ready() {

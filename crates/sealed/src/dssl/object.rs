@@ -242,6 +242,12 @@ impl ObjectOpener {
         self.expected.remove(&id);
     }
 
+    /// True while an object is promised that has not come whole.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !self.expected.is_empty()
+    }
+
     /// Objects of pages before `page` are not waited for any more.
     pub fn forget_before(&mut self, page: u32) {
         self.expected.retain(|id, _| id.page() >= page);

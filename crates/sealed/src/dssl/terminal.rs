@@ -230,6 +230,12 @@ impl Terminal {
         }
     }
 
+    /// True while an object is promised that has not come whole.
+    #[must_use]
+    pub fn awaits_objects(&self) -> bool {
+        matches!(&self.k1, K1::Ready(ready) if ready.1.is_waiting())
+    }
+
     /// Objects that were dropped, because they were not what the origin has sealed.
     #[must_use]
     pub fn dropped(&self) -> u64 {

@@ -96,6 +96,24 @@ fn faults_name_their_line_and_the_mend() {
             7,
             ["`at_once`", "scripted"],
         ),
+        (
+            "\"request\"\ncount = 1",
+            "\"page\"\ncount = 4\nservers = 4",
+            7,
+            ["`servers`", "`objects`"],
+        ),
+        (
+            "\"request\"\ncount = 1",
+            "\"page\"\ncount = 5\nobjects = 1\nservers = 5",
+            7,
+            ["`servers`", "1 to 4"],
+        ),
+        (
+            "\"request\"\ncount = 1",
+            "\"page\"\ncount = 5\nobjects = 1\nin_session = 2",
+            7,
+            ["`count`", "`in_session`"],
+        ),
         ("name = \"e\"", "name = \"../e\"", 2, ["name", "letters"]),
         (
             "count = 1",

@@ -356,6 +356,13 @@ impl Pages {
         self.store.borrow_mut().sweep(process::now());
     }
 
+    /// Ends what no browser waits for, because the client is about to stop.
+    pub(super) fn rest(&self) {
+        if let Some(dssl) = &self.dssl {
+            dssl.rest();
+        }
+    }
+
     /// Figures for `status`.
     pub(crate) fn report(&self) -> status::PagesAhead {
         let store = self.store.borrow();

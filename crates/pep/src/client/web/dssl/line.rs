@@ -58,6 +58,11 @@ impl ObjectLine {
         !self.over.get()
     }
 
+    /// True while objects are promised that have not come: another page would end that.
+    pub(super) fn is_busy(&self) -> bool {
+        self.terminal.borrow().awaits_objects()
+    }
+
     /// True while promises of a page may come.
     pub(super) fn expects(&self) -> bool {
         self.is_alive() && self.page.get().is_some()

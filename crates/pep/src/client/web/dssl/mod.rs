@@ -71,6 +71,11 @@ impl Dssl {
         self.pool.sweep();
     }
 
+    /// Ends connections that wait for another request: a stop waits for none of them.
+    pub(super) fn rest(&self) {
+        self.pool.close();
+    }
+
     /// Origins of `config`, to which `key` is shown; `None`: there are none.
     ///
     /// # Errors
