@@ -319,7 +319,7 @@ fn on_site_unstarted(name: &str, test: impl FnOnce(&mut Site) -> Result<()>) {
 /// A modem or a PPP session that comes back with a small MTU: QUIC has no smaller packets.
 #[test]
 fn a_link_too_small_for_quic_is_named_and_crosses_again_when_it_is_larger() {
-    const UPLOAD: [u8; 50_000] = [7; 50_000];
+    static UPLOAD: [u8; 50_000] = [7; 50_000];
     on_site("silence: a small MTU", SiteConfig::new(BENTPIPE), |site| {
         let web = echo_service(site)?;
         exchange(&mut connect(site, web.address, SOON)?)?;
@@ -339,7 +339,7 @@ fn a_link_too_small_for_quic_is_named_and_crosses_again_when_it_is_larger() {
         }
         ensure!(site.logs().contains("QUIC needs an MTU of 1228"), "{named}");
         resize("1500")?;
-        let mut echoed = [0; UPLOAD.len()];
+        let mut echoed = [0; 50_000];
         uploads.read_exact(&mut echoed)?;
         ensure!(echoed == UPLOAD, "another content");
         Ok(())

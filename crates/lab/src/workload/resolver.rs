@@ -186,6 +186,7 @@ mod tests {
     /// Reply to a question, and the addresses, where there are some.
     fn said(name: &str, kind: Rtype) -> (Rcode, bool, Vec<IpAddr>, usize) {
         let known = Zone {
+            ttl: Ttl::from_duration_lossy(USUAL_TTL),
             hosts: Hosts::of_topology(2),
             asked: Mutex::default(),
         };
@@ -229,6 +230,7 @@ mod tests {
     #[test]
     fn what_is_no_question_has_no_answer() {
         let known = Zone {
+            ttl: Ttl::from_duration_lossy(USUAL_TTL),
             hosts: Hosts::of_topology(2),
             asked: Mutex::default(),
         };
