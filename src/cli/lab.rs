@@ -103,7 +103,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "WHICH", value_parser = retry, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     pub(crate) retry: Option<Retry>,
 
-    /// Keep files of each run in DIR/kept of the results: pcap, qlog (of bentpipe's daemons), probes, with commas between
+    /// Keep files of each run in DIR/kept of the results: pcap, qlog (of bentpipe's daemons), probes, pictures (of pages in Chromium), with commas between
     #[arg(long, value_name = "KINDS", value_parser = keep)]
     pub(crate) keep: Option<Keep>,
 

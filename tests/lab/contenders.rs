@@ -16,12 +16,12 @@ const LINK: &str = "[scenario]\nname = \"near\"\nseed = 1\n[orbit]\nmodel = \"co
     [forward]\nstandard = \"cbr\"\nbit_rate = \"40 Mbit/s\"\n[return]\nstandard = \"cbr\"\nbit_rate = \"10 Mbit/s\"\n";
 
 /// Runs `contenders` with a file of 300 kB; `tables` are what the experiment says besides.
-fn measure(contenders: &[&str], tables: &str, directory: &Path) -> Result<Vec<Value>> {
+pub(crate) fn measure(contenders: &[&str], tables: &str, directory: &Path) -> Result<Vec<Value>> {
     measure_with(contenders, tables, directory, &[])
 }
 
 /// The same, with further options.
-fn measure_with(
+pub(crate) fn measure_with(
     contenders: &[&str],
     tables: &str,
     directory: &Path,
@@ -185,37 +185,6 @@ fn every_task_that_needs_no_browser_is_done() -> Result<()> {
             _ => (1, 0.02),
         };
         ensure!(seconds.len() == figures && least >= physics, "{record}");
-    }
-    Ok(())
-}
-
-#[test]
-fn sessions_are_with_several_web_servers_by_users_with_their_own_tls() -> Result<()> {
-    if !privileged("sessions with several servers") {
-        return Ok(());
-    }
-    let directory = tempfile::tempdir()?;
-    let tables = "[task.sessions]\nkind = \"page\"\ncount = 8\nobjects = 2\nservers = 4\nin_session = 2\nat_once = true\nwarm_up = \"10 kB\"\n\
-        [task.handshake]\nkind = \"handshake\"\ncount = 4\n";
-    let contenders = ["dssl-quick", "prefetch:tls=none", "plain:tls=1.2"];
-    let records = measure(&contenders, tables, directory.path())?;
-    ensure!(records.len() == 3 * 3);
-    for record in records {
-        let name = record["contender"].as_str().context("a name")?;
-        if name.ends_with("none") && record["task"] == "handshake" {
-            let reason = record["reason"].as_str().context("a reason")?;
-            let said = record["outcome"] == "unsupported" && reason.contains("no TLS");
-            ensure!(said, "{record}");
-            continue;
-        }
-        ensure!(record["outcome"] == "measured", "{record}");
-        let figures = record["seconds"].as_array().context("figures")?.len();
-        let wanted = match record["task"].as_str() {
-            Some("sessions") => 8,
-            Some("handshake") => 4,
-            _ => 1,
-        };
-        ensure!(figures == wanted, "{record}");
     }
     Ok(())
 }

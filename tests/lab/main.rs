@@ -13,6 +13,7 @@ mod demo;
 mod emulate;
 mod experiments;
 mod measure;
+mod pages;
 mod report;
 mod traffic;
 mod unprivileged;

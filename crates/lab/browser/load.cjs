@@ -2,8 +2,9 @@
 //
 //   node load.cjs JOB.json
 //
-// The job: `tools` (where to look for playwright-core), `chromium`, `arguments`, `urls`, `pause_ms`, `output`. It says `ready`
-// on standard error when the browser is up; that nothing but the pages is fetched is the arguments' business.
+// The job: `tools` (where to look for playwright-core), `chromium`, `arguments`, `urls`, `pause_ms`, `pictures` (a directory for a
+// picture of each page, or null), `output`. It says `ready` on standard error when the browser is up; that nothing but the pages is
+// fetched is the arguments' business.
 'use strict';
 const fs = require('fs');
 
@@ -34,7 +35,7 @@ function measure() {
   };
 }
 
-async function load(browser, url) {
+async function load(browser, url, picture) {
   const context = await browser.newContext();
   try {
     const page = await context.newPage();
@@ -43,7 +44,9 @@ async function load(browser, url) {
     // Nothing to see after all this time is a page without a figure, not a failure.
     const painted = () => performance.getEntriesByName('first-contentful-paint').length > 0;
     await page.waitForFunction(painted, null, { timeout: 5000 }).catch(() => {});
-    return await page.evaluate(measure);
+    const seen = await page.evaluate(measure);
+    if (picture) await page.screenshot({ path: picture, fullPage: true });
+    return seen;
   } finally {
     await context.close();
   }
@@ -62,7 +65,8 @@ async function main() {
     process.stderr.write('ready\n');
     for (const url of job.urls) {
       if (loads.length > 0) await new Promise((resolve) => setTimeout(resolve, job.pause_ms));
-      loads.push(await load(browser, url));
+      const picture = job.pictures && `${job.pictures}/${loads.length + 1}.png`;
+      loads.push(await load(browser, url, picture));
     }
   } finally {
     await browser.close();

@@ -1,9 +1,10 @@
-//! Files of runs that are kept beside their results: captures, traces, probes.
+//! Files of runs that are kept beside their results: captures, traces, probes, pictures.
 //!
 //! ```text
 //!  DIR/kept/CONTENDER SCENARIO TASK REPEAT/link.pcapng    both ends of the satellite link
 //!                                         probes.jsonl   the link's state: a line per terminal and period
 //!                                         *.sqlog        connections of bentpipe's daemons
+//!                                         N.png          page N as Chromium shows it when it has loaded
 //! ```
 
 use std::fs;
@@ -16,6 +17,7 @@ use bentpipe_emulator::Outputs;
 use crate::contender::TRACES;
 use crate::experiment::RunKey;
 use crate::results::KEPT;
+use crate::workload::PICTURES;
 
 /// Kinds of files that are kept; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,6 +25,7 @@ pub struct Keep {
     pcap: bool,
     qlog: bool,
     probes: bool,
+    pictures: bool,
 }
 
 impl FromStr for Keep {
@@ -35,9 +38,10 @@ impl FromStr for Keep {
                 "pcap" => keep.pcap = true,
                 "qlog" => keep.qlog = true,
                 "probes" => keep.probes = true,
+                "pictures" => keep.pictures = true,
                 other => {
                     return Err(format!(
-                        "`{other}` is nothing that is kept; `pcap`, `qlog` and `probes` are, with commas between"
+                        "`{other}` is nothing that is kept; `pcap`, `qlog`, `probes` and `pictures` are, with commas between"
                     ));
                 }
             }
@@ -79,26 +83,33 @@ impl KeptFiles {
         }
     }
 
-    /// Has the daemons of a run write traces, if they are wanted: they look for the directory in that of the `topology`.
-    pub(super) fn trace(&self, topology: &Path) -> Result<()> {
-        if self.keep.qlog {
-            let traces = topology.join(TRACES);
-            fs::create_dir(&traces).with_context(|| format!("cannot make {}", traces.display()))?;
+    /// Directories in that of the topology in which daemons and browsers leave files, if they find them there.
+    fn left_in(&self) -> impl Iterator<Item = &'static str> {
+        let all = [(self.keep.qlog, TRACES), (self.keep.pictures, PICTURES)];
+        all.into_iter()
+            .filter_map(|(wanted, name)| wanted.then_some(name))
+    }
+
+    /// Has the daemons and the browser of a run leave traces and pictures, if they are wanted: they look for the directories in that of
+    /// the `topology`.
+    pub(super) fn ask(&self, topology: &Path) -> Result<()> {
+        for name in self.left_in() {
+            let place = topology.join(name);
+            fs::create_dir(&place).with_context(|| format!("cannot make {}", place.display()))?;
         }
         Ok(())
     }
 
-    /// Takes the traces in, after the daemons' end and before the directory of the `topology` is gone.
+    /// Takes in what was left, after the daemons' end and before the directory of the `topology` is gone.
     pub(super) fn take(&self, topology: &Path) -> Result<()> {
-        if !self.keep.qlog {
-            return Ok(());
-        }
-        let traces = topology.join(TRACES);
-        for entry in fs::read_dir(&traces).with_context(|| traces.display().to_string())? {
-            let from = entry?.path();
-            let to = self.directory.join(from.file_name().unwrap_or_default());
-            // Copied: the results may lie on another file system.
-            fs::copy(&from, &to).with_context(|| format!("cannot write {}", to.display()))?;
+        for name in self.left_in() {
+            let place = topology.join(name);
+            for entry in fs::read_dir(&place).with_context(|| place.display().to_string())? {
+                let from = entry?.path();
+                let to = self.directory.join(from.file_name().unwrap_or_default());
+                // Copied: the results may lie on another file system.
+                fs::copy(&from, &to).with_context(|| format!("cannot write {}", to.display()))?;
+            }
         }
         Ok(())
     }
@@ -152,7 +163,7 @@ mod tests {
         let again = KeptFiles::new(keep, directory.path(), &key)
             .unwrap()
             .unwrap();
-        again.trace(topology.path()).unwrap();
+        again.ask(topology.path()).unwrap();
         fs::write(topology.path().join(TRACES).join("c.sqlog"), "trace").unwrap();
         again.take(topology.path()).unwrap();
         assert!(!own.join("old").exists());

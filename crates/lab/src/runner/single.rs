@@ -270,7 +270,7 @@ fn build(
         behind: named.behind,
     };
     let topology = Topology::build_on(&config, ground)?;
-    kept.map_or(Ok(()), |place| place.trace(topology.directory()))?;
+    kept.map_or(Ok(()), |place| place.ask(topology.directory()))?;
     if let Some(rate) = named.udp_policer {
         police(&topology, rate)?;
     }

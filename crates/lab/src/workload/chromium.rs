@@ -24,6 +24,8 @@ use bentpipe_emulator::Stop;
 use bentpipe_emulator::topology::{Process, Topology};
 
 const DRIVER: &str = include_str!("../../browser/load.cjs");
+/// Directory in that of the topology in which a picture of each page is left, if it is there.
+pub const PICTURES: &str = "pictures";
 /// Debian's name for it.
 const CHROMIUM: &str = "chromium";
 /// For Chromium to come up, on a machine that is busy.
@@ -71,6 +73,7 @@ struct Job<'a> {
     arguments: Vec<String>,
     urls: Vec<String>,
     pause_ms: u128,
+    pictures: Option<&'a Path>,
     output: &'a Path,
 }
 
@@ -137,6 +140,7 @@ impl Chromium {
         if let Some(pem) = authority.trusted_beside() {
             trust(topology.directory(), pem)?;
         }
+        let pictures = Some(place(PICTURES)).filter(|place| place.is_dir());
         let text = serde_json::to_string(&Job {
             tools: &self.tools,
             chromium: &self.executable,
@@ -146,6 +150,7 @@ impl Chromium {
                 .map(|page| format!("https://{name}{}", page.path(0)))
                 .collect(),
             pause_ms: PAUSE.as_millis(),
+            pictures: pictures.as_deref(),
             output: &output,
         })?;
         fs::write(&job, text).context("cannot write the browser's job")?;

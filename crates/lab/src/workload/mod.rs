@@ -45,7 +45,7 @@ use bentpipe_sys::netns::NetNs;
 use bentpipe_emulator::Stop;
 
 pub use browser::{Browsing, CONNECTIONS_PER_HOST, Client, ExpectedPage, PageLoad, load};
-pub use chromium::{Chromium, Load, Loading};
+pub use chromium::{Chromium, Load, Loading, PICTURES};
 pub(crate) use content::generator;
 pub use content::{ContentKind, Digest, Expected, MARKER, Object};
 pub use counter::DeviceBytes;

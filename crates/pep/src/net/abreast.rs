@@ -1,4 +1,4 @@
-//! Addresses of one name, tried abreast (RFC 8305): an address family that leads nowhere delays nobody for longer than a blink.
+//! Addresses of one name, tried abreast (RFC 8305): an address family that leads nowhere delays a connection by 250 ms.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
