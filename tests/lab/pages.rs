@@ -46,7 +46,12 @@ fn pages_look_as_they_do_without_those_who_read_them_or_fetch_ahead() -> Result<
     let directory = tempfile::tempdir()?;
     let tables = "[task.pages]\nkind = \"page\"\ncount = 3\nbrowser = \"chromium\"\n";
     let contenders = ["plain", "bentpipe", "trusted", "dssl-quick"];
-    for record in measure_with(&contenders, tables, directory.path(), &["--keep", "pictures"])? {
+    for record in measure_with(
+        &contenders,
+        tables,
+        directory.path(),
+        &["--keep", "pictures"],
+    )? {
         ensure!(record["outcome"] == "measured", "{record}");
     }
     let picture = |contender: &str, page: u32| {
@@ -59,7 +64,10 @@ fn pages_look_as_they_do_without_those_who_read_them_or_fetch_ahead() -> Result<
         ensure!(plain.len() > 10_000, "{} bytes of page {page}", plain.len());
         for contender in &contenders[1..] {
             let seen = picture(contender, page)?;
-            ensure!(seen == plain, "page {page} looks different with {contender}");
+            ensure!(
+                seen == plain,
+                "page {page} looks different with {contender}"
+            );
         }
     }
     Ok(())

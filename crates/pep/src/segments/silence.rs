@@ -19,6 +19,9 @@ const UNANSWERED: Duration = Duration::from_secs(3);
 /// Time without an answer after which a PEP that is not heard is called silent: in that time one that is heard has been.
 const UNHEARD: Duration = Duration::from_secs(7);
 
+/// Time for which a PEP that was heard counts as one that is: five questions of its own, of which some may be lost.
+const LATELY: Duration = Duration::from_secs(15);
+
 /// Observations of the tunnel at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TunnelSight {
@@ -41,10 +44,12 @@ impl TunnelSight {
         (sight, process::canonical(connection.peer()))
     }
 
-    /// Says whether the other PEP is heard although it answers nothing: what arrives a round trip later has left later.
-    pub(super) fn is_heard(&self) -> bool {
-        let since = self.unanswered.map(|since| since + self.rtt);
-        self.heard > since && since.is_some()
+    /// Says whether the other PEP is heard `now` although it answers nothing: what arrives a round trip later has left later.
+    pub(super) fn is_heard(&self, now: Instant) -> bool {
+        let (Some(since), Some(heard)) = (self.unanswered, self.heard) else {
+            return false;
+        };
+        heard > since + self.rtt && now < heard + LATELY
     }
 }
 
@@ -69,7 +74,7 @@ impl Silence {
     pub(super) fn look(&mut self, now: Instant, sight: TunnelSight) -> Option<SilenceNews> {
         match (self.told, sight.unanswered) {
             (None, Some(since)) => {
-                let heard = sight.is_heard();
+                let heard = sight.is_heard(now);
                 let patience = if heard { UNANSWERED } else { UNHEARD };
                 let lasted = now.saturating_duration_since(since);
                 (lasted >= patience).then(|| {
@@ -123,6 +128,19 @@ mod tests {
             let over = SilenceNews::Over(Duration::from_secs(40));
             assert_eq!(told, [(first, SilenceNews::Begun(heard)), (40, over)]);
         }
+    }
+
+    #[test]
+    fn who_was_heard_for_a_moment_longer_than_the_other_way_is_not_heard_for_ever() {
+        let start = process::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let sight = TunnelSight {
+            unanswered: Some(start),
+            heard: Some(at(900)),
+            rtt: Duration::from_millis(500),
+        };
+        assert!(sight.is_heard(at(10_000)));
+        assert!(!sight.is_heard(at(15_900)));
     }
 
     #[test]

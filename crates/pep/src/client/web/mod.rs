@@ -58,6 +58,10 @@ const TLS_PORT: u16 = 443;
 /// Time by which a page may be ahead of promises that come by another connection.
 const EITHER_FIRST: Duration = Duration::from_millis(60);
 
+/// Time for which nothing may come of a page an object of which the server has promised and a request waits for; then the server is
+/// asked for the object once more, as it would have been without a promise. Most outages of a link are shorter.
+const PROMISED_SILENCE: Duration = Duration::from_secs(6);
+
 /// Time for which nothing may come of an object that a hub has promised and a request waits for; then the page's own connection is asked.
 const SEALED_SILENCE: Duration = Duration::from_secs(3);
 
@@ -267,8 +271,13 @@ impl Pages {
         // Of DSSL a promise and the page come by two connections, and either may be the first.
         let now = Instant::now();
         let held = (sealed && !request.is_page()).then(|| now + EITHER_FIRST);
-        // A hub may promise and not deliver.
+        // A hub may promise and not deliver, a piece every now and then included.
         let patience = sealed.then(|| now + SEALED_PATIENCE);
+        let silence = if sealed {
+            SEALED_SILENCE
+        } else {
+            PROMISED_SILENCE
+        };
         loop {
             let changed = self.changed.notified();
             let asked = self.store.borrow_mut().ask(process::now(), owner, request);
@@ -281,16 +290,14 @@ impl Pages {
                     }
                     let _ = timeout_at(until, changed).await;
                 }
-                Asked::Promised(moved) => match patience {
-                    Some(until) => {
-                        let until = until.min(Instant::from_std(moved) + SEALED_SILENCE);
-                        if Instant::now() >= until {
-                            return None;
-                        }
-                        let _ = timeout_at(until, changed).await;
+                Asked::Promised(moved) => {
+                    let moves_by = Instant::from_std(moved) + silence;
+                    let until = patience.map_or(moves_by, |until| until.min(moves_by));
+                    if Instant::now() >= until {
+                        return None;
                     }
-                    None => changed.await,
-                },
+                    let _ = timeout_at(until, changed).await;
+                }
             }
         }
     }

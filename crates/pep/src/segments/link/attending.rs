@@ -55,7 +55,7 @@ impl PeerLink {
             tunnel.since_s = process::now().saturating_duration_since(since).as_secs();
         }
         if tunnel.state == TunnelState::Silent {
-            tunnel.last_error = Some(silent(address, sight.is_heard()));
+            tunnel.last_error = Some(silent(address, sight.is_heard(process::now())));
         }
     }
 }
