@@ -226,6 +226,30 @@ fn a_planned_outage_takes_what_departs_in_it() {
 }
 
 #[test]
+fn an_outage_changes_the_fate_of_no_packet_outside_of_it() {
+    let config = PipeConfig {
+        loss: LossModel::Bits(Ratio::new(1e-4).unwrap()),
+        ..ten_megabits()
+    };
+    let arrived = |outages| {
+        let config = PipeConfig {
+            outages,
+            ..config.clone()
+        };
+        let start = origin();
+        second_of_packets(&mut Pipe::new(&config, seed(), start), start, |_, _, _| ())
+    };
+    let without = arrived(Vec::new());
+    assert!((20..80).contains(&without.len()), "{without:?}");
+    let outages = vec![Outage {
+        start: Duration::from_millis(201),
+        length: Duration::from_millis(100),
+    }];
+    let outside = without.iter().filter(|number| !(20..30).contains(*number));
+    assert_eq!(arrived(outages), outside.copied().collect::<Vec<_>>());
+}
+
+#[test]
 fn an_outage_by_hand_spares_what_is_in_flight() {
     let start = origin();
     let mut pipe = Pipe::new(&ten_megabits(), seed(), start);
