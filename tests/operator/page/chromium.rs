@@ -20,6 +20,12 @@ use super::{TOKEN, write_token};
 /// For Chromium to look at a page four times, on a machine that is busy.
 const LOOK: Duration = Duration::from_secs(120);
 
+/// Coloured pixels that a curve has at least. A plot without one has none; how wide a curve is depends on how long the daemon has run.
+const DRAWN: u64 = 10;
+
+/// Pause after each of three downloads: a curve of twenty seconds is eight pixels wide on a phone, and two high.
+const PAUSE: Duration = Duration::from_secs(4);
+
 /// One view of a page.
 #[derive(Debug, Deserialize)]
 pub(in super::super) struct Seen {
@@ -36,7 +42,7 @@ pub(in super::super) struct Seen {
     tiles: Vec<Vec<String>>,
     clients: Vec<Vec<String>>,
     pub(in super::super) events: Vec<String>,
-    /// Coloured pixels of each plot: 0 without a curve, else the more the longer the daemon has run.
+    /// Coloured pixels of each plot.
     pub(in super::super) curves: Vec<u64>,
     ground: String,
 }
@@ -113,7 +119,7 @@ fn the_page_is_whole_wherever_it_is_looked_at() {
             .expect("a directory of ours");
         for megabytes in [4, 1, 6] {
             site.download(megabytes * 1_000_000);
-            thread::sleep(Duration::from_secs(1));
+            thread::sleep(PAUSE);
         }
         for seen in look("client", &format!("http://{}/", site.client)) {
             assert!(seen.state.starts_with("Up for "), "{seen:?}");
@@ -137,7 +143,7 @@ fn the_page_is_whole_wherever_it_is_looked_at() {
             );
             assert!(seen.tile("Round trip").contains("lowest"), "{seen:?}");
             assert_eq!(seen.curves.len(), 2, "rate and RTT");
-            assert!(seen.curves.iter().all(|pixels| *pixels > 0), "{seen:?}");
+            assert!(seen.curves.iter().all(|pixels| *pixels > DRAWN), "{seen:?}");
             assert!(seen.events.iter().any(|one| one.contains("ready: tunnel")));
         }
         for seen in look("server", &format!("http://{}/", site.server)) {
@@ -150,7 +156,7 @@ fn the_page_is_whole_wherever_it_is_looked_at() {
                     .iter()
                     .any(|one| one.contains("terminal-1: connected"))
             );
-            assert!(seen.curves[0] > 0, "{seen:?}");
+            assert!(seen.curves[0] > DRAWN, "{seen:?}");
         }
         // The daemon goes while somebody looks.
         let browser = begin("lost", &format!("http://{}/", site.client), true);

@@ -175,18 +175,16 @@ fn what_the_kernel_does_not_translate_does_not_leave() {
     }
     let site = site();
     let gateway = site.topology.gateway();
-    let echo = Echo::start(site.topology.web(), WEBS[0]).expect("an echo");
-    let echo6 = Echo::start(site.topology.web(), WEBS[1]).expect("an echo");
+    let echoing = WEBS.map(|web| (web, Echo::start(site.topology.web(), web).expect("an echo")));
     let inner = Inner::watch(site.topology.web());
-    let pairs = [(&echo, WEBS[0]), (&echo6, WEBS[1])];
-    for (echo, web) in pairs {
-        until(&site, "the way", || echoes(&site, echo, web));
+    for (web, echo) in &echoing {
+        until(&site, "the way", || echoes(&site, echo, *web));
     }
     let exempts = "add table inet fast; add chain inet fast raw { type filter hook prerouting priority raw; }; \
                    add rule inet fast raw iifname bentpipe0 notrack";
     gateway.run("nft", &[exempts]).expect("a rule");
-    for (echo, web) in pairs {
-        assert!(!echoes(&site, echo, web), "nothing is translated");
+    for (web, echo) in &echoing {
+        assert!(!echoes(&site, echo, *web), "nothing is translated");
     }
     assert_eq!(inner.seen(), 0, "packets with inner addresses");
     let table = gateway.run(
@@ -198,8 +196,8 @@ fn what_the_kernel_does_not_translate_does_not_leave() {
     gateway
         .run("nft", &["delete table inet fast"])
         .expect("its end");
-    for (echo, web) in pairs {
-        until(&site, "the way", || echoes(&site, echo, web));
+    for (web, echo) in &echoing {
+        until(&site, "the way", || echoes(&site, echo, *web));
     }
 }
 

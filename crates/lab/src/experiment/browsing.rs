@@ -71,7 +71,7 @@ impl Task {
     /// The task for users who speak TLS in this way, whatever it says itself.
     ///
     /// # Errors
-    /// Nobody can do it so: why.
+    /// The task cannot be done with that TLS; the text says why.
     pub(crate) fn with_tls(mut self, own: Tls) -> Result<Self, String> {
         match &mut self {
             Self::Page {

@@ -12,9 +12,9 @@ use crate::workload::{ECHO_INTERVAL, LinkLimit, Page};
 const AROUND_A_RUN: Duration = Duration::from_secs(6);
 /// Round trips that whoever starts slowly needs besides.
 const ROUND_TRIPS: u32 = 8;
-/// The same of a handshake with a host, TCP's included: TLS 1.2 over TCP takes three.
+/// Round trips of a handshake with a host, TCP's included, and one to spare: TLS 1.2 over TCP takes three.
 const HANDSHAKE_ROUND_TRIPS: u32 = 4;
-/// The same of a page in a session that has connections, whose objects are asked for two after another.
+/// Round trips that a page needs besides in a session that has connections, whose objects are asked for two after another.
 const LATER_ROUND_TRIPS: u32 = 4;
 /// Between page loads, and what the machine computes for one: Chromium, and the fetcher, which draws nothing.
 const AROUND_A_PAGE: [Duration; 2] = [Duration::from_millis(1500), Duration::from_millis(300)];

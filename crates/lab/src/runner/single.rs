@@ -70,7 +70,6 @@ pub(super) fn measure(
 ) -> Result<Record> {
     let start = Instant::now();
     let began = since_1970();
-    let contender = &experiment.contenders[run.contender];
     let unknown = Outcome::Failed {
         reason: String::new(),
     };
@@ -78,30 +77,8 @@ pub(super) fn measure(
         began,
         ..Record::new(run.key.clone(), run.seed, unknown)
     };
-    let task = task(experiment, run);
-    let task = match task {
-        Ok(task) => task,
-        Err(reason) => {
-            record.outcome = Outcome::Unsupported { reason };
-            record.took_s = since(start);
-            return Ok(record);
-        }
-    };
-    let chromium = match &kit.chromium {
-        Some(Err(reason)) if task.needs_chromium() => Err(reason.clone()),
-        _ => Ok(()),
-    };
-    let udp = match task.needs_udp() {
-        true => contender.carries_udp(task.is_http3()),
-        false => Ok(()),
-    };
-    let iperf3 = match task.needs_iperf3() {
-        true => iperf3_version().map(drop),
-        false => Ok(()),
-    };
-    let possible = chromium.and(udp).and(iperf3);
-    match possible.and_then(|()| contender.version(&kit.available)) {
-        Ok(version) => {
+    match possible(kit, experiment, run) {
+        Ok((task, version)) => {
             record.version = version;
             carry_out(kit, experiment, (run, task), kept, stop, &mut record)?;
         }
@@ -111,13 +88,25 @@ pub(super) fn measure(
     Ok(record)
 }
 
-/// Task of a run, for users who speak the TLS of its contender's name.
-fn task(experiment: &Experiment, run: &Run) -> Result<Task, String> {
-    let task = experiment.tasks[run.task].task;
-    match experiment.contenders[run.contender].tls() {
-        Some(tls) => task.with_tls(tls),
-        None => Ok(task),
+/// Task of a run, for users who speak the TLS of its contender's name, and the contender's version; or why it cannot be done here.
+fn possible(kit: &Kit, experiment: &Experiment, run: &Run) -> Result<(Task, String), String> {
+    let contender = &experiment.contenders[run.contender];
+    let mut task = experiment.tasks[run.task].task;
+    if let Some(tls) = contender.tls() {
+        task = task.with_tls(tls)?;
     }
+    if let Some(Err(reason)) = &kit.chromium
+        && task.needs_chromium()
+    {
+        return Err(reason.clone());
+    }
+    if task.needs_udp() {
+        contender.carries_udp(task.is_http3())?;
+    }
+    if task.needs_iperf3() {
+        iperf3_version()?;
+    }
+    Ok((task, contender.version(&kit.available)?))
 }
 
 fn carry_out(

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use bentpipe_tunnel::engine::{LEAST_MTU, Output, Unreachable, UnreachableCause};
+use bentpipe_tunnel::engine::{LEAST_MTU, Output, Unreachable, UnreachableCause, headers};
 
 use super::exits::Exits;
 use crate::throttle::Throttle;
@@ -280,12 +280,7 @@ fn reason(error: &io::Error, size: usize, destination: SocketAddr) -> Option<Str
     if error.raw_os_error() != Some(Errno::MSGSIZE.raw_os_error()) {
         return Some(error.to_string());
     }
-    // IP header without options or extensions, and 8 bytes of UDP.
-    let headers = if destination.ip().to_canonical().is_ipv4() {
-        20 + 8
-    } else {
-        40 + 8
-    };
+    let headers = headers(destination.ip().to_canonical().is_ipv6()) as usize;
     let least = usize::from(LEAST_MTU);
     (size <= least).then(|| {
         format!(

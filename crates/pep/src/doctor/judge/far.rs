@@ -1,14 +1,14 @@
 //! The far end of a tunnel, as whoever connects to it sees it: a name, a way, and an answer.
 
-use bentpipe_tunnel::engine::TrialOutcome;
+use bentpipe_tunnel::engine::{self, TrialOutcome, headers};
 
 use super::network::list;
 use super::{fail, ok, warn};
 use crate::doctor::Finding;
 use crate::doctor::facts::{Facts, FarFacts, HandshakeResult, WayThere};
 
-/// Packet that QUIC needs, IPv6 headers included, bytes: 1200 of payload, 8 of UDP, 40 of IP.
-const LEAST_MTU: u32 = 1248;
+/// Packet that QUIC needs, IPv6 headers included, bytes.
+const LEAST_MTU: u32 = engine::LEAST_MTU as u32 + headers(true) as u32;
 
 /// Packet that the tunnel grows to, bytes.
 const FULL_MTU: u32 = 1500;
