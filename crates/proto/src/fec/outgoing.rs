@@ -35,6 +35,8 @@ const AGAIN: f32 = 1.125;
 const GENERATIONS: i32 = 3;
 /// Bytes of a packet, about.
 const PACKET: f64 = 1400.0;
+/// Share of packets lost from which a call is worth twice its bytes: fewer lost frames are not heard.
+const AUDIBLE: f64 = 0.002;
 /// Losses, as a share, of which a transport inside a tunnel would suffer if it had twice as many.
 const MATTERS: f64 = 0.005;
 /// Blocks that wait for being encoded.
@@ -303,10 +305,20 @@ impl Outgoing {
         self.fec != Fec::Off && self.loss.is_some()
     }
 
+    /// True if frames of voice are to leave twice.
+    #[must_use]
+    pub fn wants_voice(&self) -> bool {
+        self.wants_copies_from(AUDIBLE)
+    }
+
+    fn wants_copies_from(&self, share: f64) -> bool {
+        self.wants_copies() && self.loss.is_some_and(|loss| loss.share >= share)
+    }
+
     /// True if what ends a packet that began in another datagram is to leave twice as well.
     #[must_use]
     pub fn wants_ends(&self) -> bool {
-        self.wants_copies() && self.loss.is_some_and(|loss| loss.share >= MATTERS)
+        self.wants_copies_from(MATTERS)
     }
 
     /// A copy of so many bytes is about to leave; false if the session has not earned it.

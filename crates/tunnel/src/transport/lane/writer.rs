@@ -92,7 +92,7 @@ impl Lane {
         let repairs = self.write_repairs(now, tunnel, quic, batch.rest(written.total()).max);
         written.datagrams += repairs;
         let twice = Twice {
-            voice: self.wants_copies(),
+            voice: self.repairs.outgoing.wants_voice(),
             ends: self.repairs.outgoing.wants_ends(),
         };
         while written.total() < batch.max

@@ -126,6 +126,39 @@ pub(crate) fn short_flows(scenario: Scenario) -> Row {
     .random()
 }
 
+/// Files of 1.6 MB, one after the other in a warm session, over a path that loses little: one of them loses a packet or two.
+pub(crate) fn files(scenario: Scenario) -> Row {
+    const FILES: u64 = 40;
+    const SIZE: u64 = 1_600_000;
+    let figures = vec![
+        Figure::new("mean / without losses", AtMost(1.1)),
+        Figure::new("of 40 later than 1.15", Shown),
+        Figure::new("overhead / allowed", AtMost(1.0)),
+        Figure::new("mean without repairs", Shown),
+    ];
+    let times = move |scenario: &Scenario, kind, fec, seed, files| -> (Vec<f64>, f64) {
+        let mut world = warmed(scenario, kind, fec, seed);
+        let one = |_| {
+            world.run_for(5 * SECOND);
+            world.timed_download(SIZE).as_secs_f64()
+        };
+        ((0..files).map(one).collect(), overhead(&world))
+    };
+    Row::new(scenario.name, "1.6 MB files", figures, move |kind, seed| {
+        let (mut bare, _) = times(&clean(scenario), kind, Fec::Auto, seed, 5);
+        let least = percentile(&mut bare, 0.5);
+        let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64 / least;
+        let (off, _) = times(&scenario, kind, Fec::Off, seed, FILES);
+        let (with, overhead) = times(&scenario, kind, Fec::Auto, seed, FILES);
+        let late = with.iter().filter(|time| **time > 1.15 * least).count();
+        Sample {
+            values: vec![mean(&with), late as f64, overhead, mean(&off)],
+            note: format!("without losses {:.0} ms", least * 1e3),
+        }
+    })
+    .random()
+}
+
 /// DNS queries, one after the other, against one without losses: both messages leave twice.
 pub(crate) fn queries(scenario: Scenario) -> Row {
     const QUERIES: u64 = 200;
