@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use crate::ablation::Part;
 
+use super::super::{float, whole};
 use quiet::{Answer, Quiet, Span, Tally};
 
 /// No link that is worth using loses more by itself.
@@ -74,7 +75,7 @@ pub(super) struct Losses {
 impl Losses {
     pub(super) fn new(mtu: u64, now: Instant) -> Self {
         Self {
-            packet: packets(mtu, 1.0).max(1.0),
+            packet: float(mtu).max(1.0),
             since: now,
             round: Tally::default(),
             last: Tally::default(),
@@ -99,7 +100,7 @@ impl Losses {
 
     /// Packets leave `depth` (a share) below the path's rate from now on; until now `rate` packets a second arrived.
     pub(super) fn start_quiet(&mut self, now: Instant, depth: f64, rate: u64) {
-        self.quiet.start(now, depth, packets(rate, self.packet));
+        self.quiet.start(now, depth, float(rate) / self.packet);
     }
 
     /// The next quiet span is to be as deep as possible.
@@ -152,7 +153,7 @@ impl Losses {
 
     /// Returns what a quiet span showed once it is answered.
     pub(super) fn on_acked(&mut self, bytes: u64, sent: Instant, queued: bool) -> Option<Lesson> {
-        let count = packets(bytes, self.packet);
+        let count = float(bytes) / self.packet;
         if sent >= self.since {
             self.round.acked += count;
         }
@@ -161,7 +162,7 @@ impl Losses {
         }
         match self.quiet.on_acked(count, sent, queued, self.baseline)? {
             Answer::Congested(_) if Part::QuietCongestion.or(false, true) => None,
-            Answer::Congested(arrived) => Some(Lesson::Congested(bytes_of(arrived, self.packet))),
+            Answer::Congested(arrived) => Some(Lesson::Congested(whole(arrived * self.packet))),
             Answer::Shown(tally) => {
                 let known = self.known;
                 self.learn(tally, queued);
@@ -171,7 +172,7 @@ impl Losses {
     }
 
     pub(super) fn on_lost(&mut self, bytes: u64, sent: Instant) {
-        let count = packets(bytes, self.packet);
+        let count = float(bytes) / self.packet;
         if sent >= self.since {
             self.round.lost += count;
         }
@@ -326,18 +327,4 @@ impl Losses {
             self.bursts = Part::Bursts.or(bursts.clamp(BURSTS, MOST_BURSTS), BURSTS);
         }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn packets(bytes: u64, packet: f64) -> f64 {
-    bytes as f64 / packet
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rate, never negative"
-)]
-fn bytes_of(packets: f64, packet: f64) -> u64 {
-    (packets * packet) as u64
 }

@@ -48,7 +48,6 @@ mod startup;
 mod stuck;
 #[cfg(test)]
 mod tests;
-mod usage;
 
 use std::time::{Duration, Instant};
 
@@ -61,7 +60,7 @@ use super::{
 };
 use compete::Compete;
 use cruise::Cruise;
-use knowledge::begin;
+use knowledge::{Usage, begin};
 use long_queue::LongQueue;
 use losses::{Lesson, Losses};
 use nearby::Nearby;
@@ -69,7 +68,6 @@ use path::Path;
 use rest::Rest;
 use silence::Silence;
 use startup::Startup;
-use usage::Usage;
 
 /// Smallest window in packets: two, and the ACKs of two more may be under way.
 const MIN_WINDOW: u64 = 4;
@@ -145,7 +143,10 @@ impl Satellite {
             cruise: Cruise::new(0, 0, now),
             long_queue: LongQueue::default(),
             silence: Silence::new(now),
-            usage: Usage::new(now),
+            usage: Usage {
+                delivered: 0,
+                busy_at: now,
+            },
             rest: Rest::default(),
             remembered: None,
             marked_at: None,
@@ -182,7 +183,7 @@ impl Satellite {
     /// Takes the sample into the model and moves between phases.
     pub fn on_ack(&mut self, ack: &AckSample) {
         self.now = ack.now;
-        self.usage.on_delivered(ack.newly_acked);
+        self.usage.delivered += ack.newly_acked;
         if let Some(rtt) = ack.rtt.filter(|_| self.path.measured().is_none()) {
             self.confirm(ack.now, rtt);
         }
@@ -370,20 +371,9 @@ impl Satellite {
         }
     }
 
-    /// Some number that differs between tunnels.
-    fn noise(&self) -> u64 {
-        self.usage.delivered() / self.mtu
-    }
-
     /// The rate at which ACKs come, and never next to nothing.
     fn arriving(&self) -> u64 {
         let smallest = rate_of(MIN_WINDOW * self.mtu, self.path.base().max(LEAST_ROUND));
         self.path.fresh_rate().unwrap_or(0).max(smallest)
     }
-}
-
-/// For shares and logarithms of it.
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn float(rate: u64) -> f64 {
-    rate as f64
 }

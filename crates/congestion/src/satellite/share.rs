@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use crate::ablation::Part;
 
-use super::super::scaled;
+use super::super::{float, scaled, whole};
 use super::common::{Common, EMPTY, GONE};
-use super::float;
 
 /// After so many rounds without a queue the others are taken to have left, where what the path carries is not known: else all
 /// may have yielded too much.
@@ -263,13 +262,7 @@ impl Share {
 
     /// What this tunnel had before somebody filled the queue: half of what it had alone.
     pub(super) fn had(&self) -> u64 {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a rate"
-        )]
-        let half = (self.had / 2.0) as u64;
-        half
+        whole(self.had / 2.0)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::ablation::Part;
 
-use super::super::super::scaled;
+use super::super::super::{float, scaled};
 use super::super::belief::Bottleneck;
 use super::super::losses::Losses;
 use super::super::path::{Path, Round};
@@ -48,8 +48,7 @@ impl Cruise {
 
     /// What the queue is to be.
     pub(in super::super) fn target(&self, mtu: u64) -> Duration {
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let (rate, packet) = (self.rate.max(1) as f64, mtu as f64);
+        let rate = float(self.rate.max(1));
         let target = (TARGET * (REFERENCE / rate).sqrt()).min(1.0);
         let target = Part::LowerTarget.or(target, TARGET);
         let mut target = Duration::from_secs_f64(target).clamp(TARGET_BOUNDS[0], TARGET_BOUNDS[1]);
@@ -61,7 +60,7 @@ impl Cruise {
         }
         // Less than two packets is no queue.
         target.max(Duration::from_secs_f64(
-            (2.0 * packet / rate).min(MOST_TARGET),
+            (2.0 * float(mtu) / rate).min(MOST_TARGET),
         ))
     }
 
@@ -152,7 +151,7 @@ impl Cruise {
         let depth = self.dips.begin(queue, self.base, deep, shared, spread);
         self.stage = Stage::Dip { gain: 1000 - depth };
         self.company.on_dip(queue);
-        losses.start_quiet(now, share(depth), rate);
+        losses.start_quiet(now, float(depth) / 1000.0, rate);
     }
 
     /// Packets that are lost behind a short queue, and not without one, are dropped by whoever manages that queue (CoDel): from now on it
@@ -171,9 +170,4 @@ impl Cruise {
         let queue = queue.max(ROOM_LEAST);
         self.room = Some(self.room.map_or(queue, |room| room.min(queue)));
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "at most a few thousand")]
-fn share(permille: u64) -> f64 {
-    permille as f64 / 1000.0
 }

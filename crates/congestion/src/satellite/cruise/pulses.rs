@@ -6,9 +6,8 @@ use crate::ablation::Part;
 
 use super::super::super::scaled;
 use super::super::losses::Losses;
-use super::super::path::Path;
+use super::super::path::{FAR, Path};
 use super::super::pulse::{Found, Pulse};
-use super::crowd::FAR;
 use super::policed::Policed;
 use super::{AS_SENT, LOSS_MARGIN, SPREAD, sent};
 
