@@ -48,15 +48,17 @@ pub(super) struct Common {
     apart: f64,
 }
 
-impl Common {
-    pub(super) fn new() -> Self {
+impl Default for Common {
+    fn default() -> Self {
         Self {
             mean: Duration::ZERO,
             age: FIRST,
             apart: 0.0,
         }
     }
+}
 
+impl Common {
     /// What it is to be for a tunnel of `rate` bytes per second, where there is room for no more than `room`.
     pub(super) fn target(rate: u64, base: Duration, room: Option<Duration>) -> Duration {
         let (queue, most) = (wanted(rate), most(base, room));
@@ -144,7 +146,7 @@ mod tests {
     fn gains<const N: usize>(rates: [u64; N], queues: &[u64]) -> [u64; N] {
         rates.map(|rate| {
             let target = Common::target(rate * 125_000, BASE, None);
-            let mut common = Common::new();
+            let mut common = Common::default();
             let mut empty = 0;
             for queue in queues.iter().map(|queue| Duration::from_millis(*queue)) {
                 empty = if queue <= EMPTY { empty + 1 } else { 0 };

@@ -51,8 +51,6 @@ const MUCH_SLOWER: u64 = 850;
 const STALE: u32 = 3;
 /// The round in which ACKs came late.
 const GAP: u32 = 2;
-/// Excess losses, as a share, that stop growth.
-const LOSS_MARGIN: f64 = 0.005;
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
@@ -97,7 +95,7 @@ impl Cruise {
             room: None,
             company: Company::new(now),
             ceiling: Ceiling::new(),
-            share: Share::new(),
+            share: Share::default(),
             trains: Trains::default(),
             policed: Policed::default(),
             base: Duration::ZERO,

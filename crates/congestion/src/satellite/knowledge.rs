@@ -64,7 +64,7 @@ impl Satellite {
             .is_some()
         {
             self.rest = Rest::default();
-            self.phase = Phase::Startup(begin(&self.config, self.mtu, now));
+            self.start_up(now);
         }
     }
 

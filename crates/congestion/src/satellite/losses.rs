@@ -32,6 +32,8 @@ const DROPPED_OF: f64 = 1000.0;
 const UNKNOWN: f64 = 0.02;
 /// Losses that might as well have happened among those that showed the baseline.
 const DOUBT: f64 = 1.5;
+/// Excess losses, as a share, that stop growth.
+pub(super) const MARGIN: f64 = 0.005;
 /// Losses come in bursts: the variance of a round's count is at least this many times that of independent losses.
 const BURSTS: f64 = 2.0;
 /// No more than that, whatever is measured (bursts of 20 packets): what explains everything finds nothing.
@@ -154,12 +156,7 @@ impl Losses {
     /// Returns what a quiet span showed once it is answered.
     pub(super) fn on_acked(&mut self, bytes: u64, sent: Instant, queued: bool) -> Option<Lesson> {
         let count = float(bytes) / self.packet;
-        if sent >= self.since {
-            self.round.acked += count;
-        }
-        if let Some(pulse) = self.pulse.as_mut().filter(|span| span.covers(sent)) {
-            pulse.tally.acked += count;
-        }
+        self.count(Tally::acked(count), sent);
         match self.quiet.on_acked(count, sent, queued, self.baseline)? {
             Answer::Congested(_) if Part::QuietCongestion.or(false, true) => None,
             Answer::Congested(arrived) => Some(Lesson::Congested(whole(arrived * self.packet))),
@@ -173,12 +170,17 @@ impl Losses {
 
     pub(super) fn on_lost(&mut self, bytes: u64, sent: Instant) {
         let count = float(bytes) / self.packet;
-        if sent >= self.since {
-            self.round.lost += count;
-        }
+        self.count(Tally::lost(count), sent);
         self.quiet.on_lost(count, sent);
-        if let Some(pulse) = self.pulse.as_mut().filter(|span| span.covers(sent)) {
-            pulse.tally.lost += count;
+    }
+
+    /// Counts packets that left at `sent` in the round, and in the pulse that they belong to.
+    fn count(&mut self, packets: Tally, sent: Instant) {
+        if sent >= self.since {
+            self.round.add(packets);
+        }
+        if let Some(pulse) = &mut self.pulse {
+            pulse.count(packets, sent);
         }
     }
 
@@ -188,8 +190,8 @@ impl Losses {
         if queued && (!self.known || tally.share() >= self.baseline) {
             return;
         }
-        self.learned.acked = self.learned.acked / 2.0 + tally.acked;
-        self.learned.lost = self.learned.lost / 2.0 + tally.lost;
+        self.learned.halve();
+        self.learned.add(tally);
         self.baseline = Part::PathLoss.or(self.learned.share().min(MAX_BASELINE), 0.0);
         self.known = true;
     }
@@ -287,9 +289,13 @@ impl Losses {
         tally.lost > expected + 3.0 * (expected * self.bursts).sqrt()
     }
 
-    /// More was lost in the round that ended last than the path loses by itself: beyond three standard deviations and
-    /// `margin`.
-    pub(super) fn was_excessive(&self, margin: f64) -> bool {
+    /// True if the round that ended last lost more than the path does by itself: beyond three standard deviations and [`MARGIN`].
+    pub(super) fn was_excessive(&self) -> bool {
+        self.exceeds_usual(MARGIN)
+    }
+
+    /// More was lost in the round that ended last than the path loses by itself: beyond three standard deviations and `margin`.
+    fn exceeds_usual(&self, margin: f64) -> bool {
         let total = self.last.total();
         let usual = self.baseline + self.doubt();
         let margin = if self.known { margin } else { UNKNOWN };
@@ -305,11 +311,9 @@ impl Losses {
         }
         self.last = std::mem::take(&mut self.round);
         if self.recent.total() > MEMORY {
-            self.recent.acked /= 2.0;
-            self.recent.lost /= 2.0;
+            self.recent.halve();
         }
-        self.recent.acked += self.last.acked;
-        self.recent.lost += self.last.lost;
+        self.recent.add(self.last);
         let (total, expected) = (self.last.total(), self.baseline * self.last.total());
         // Whatever the rate was: this path need not lose anything.
         self.clean = if self.last.lost > 0.0 {
@@ -321,7 +325,7 @@ impl Losses {
             self.known = true;
             self.learned.acked = self.clean;
         }
-        if total >= MIN_PACKETS && expected >= 2.0 && !self.was_excessive(0.0) {
+        if total >= MIN_PACKETS && expected >= 2.0 && !self.exceeds_usual(0.0) {
             let deviation = (self.last.lost - expected).powi(2) / expected;
             let bursts = self.bursts + (deviation - self.bursts) * GAIN;
             self.bursts = Part::Bursts.or(bursts.clamp(BURSTS, MOST_BURSTS), BURSTS);

@@ -13,7 +13,7 @@
 //! The whole of it, top down: `docs/controller.md`. What limits the tunnel is decided in `belief.rs`, and the laws read that.
 //! Where round trips are shorter than such queues, BBR sends instead (`nearby.rs`).
 //! What the path is like is in `path.rs`, `noise.rs` and `jumps.rs`, which losses count in `losses.rs`, whose queue it is in
-//! `long_queue.rs` (with `standing.rs` and `stuck.rs`), what is known
+//! `long_queue.rs` (with `stuck.rs`), what is known
 //! from elsewhere in `knowledge.rs`, who came during a rest in `rest.rs`, who else is there in `capacity.rs`, `share.rs`, `company.rs`
 //! and `ceiling.rs`, and how the path is shared with one's own kind in `common.rs`; `phases.rs` leads from phase to phase. What
 //! follows from round trips of 600 ms:
@@ -43,7 +43,6 @@ mod pulse;
 mod rest;
 mod share;
 mod silence;
-mod standing;
 mod startup;
 mod stuck;
 #[cfg(test)]
@@ -245,7 +244,7 @@ impl Satellite {
         if self.nearby.is_some() && nearby::is_left(&self.path, ack) {
             self.nearby = None;
             self.path = Path::new(self.path.rtt_least(), ack.now);
-            self.phase = Phase::Startup(begin(&self.config, self.mtu, ack.now));
+            self.start_up(ack.now);
         }
         if self.nearby.is_none() {
             self.nearby = nearby::enter(&self.path, &self.config, self.mtu, ack.now);

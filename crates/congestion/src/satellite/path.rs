@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::ablation::Part;
 
-use super::super::{AckSample, RateSample, rate_of};
+use super::super::{AckSample, rate_of};
 use super::jumps::{Jump, Jumps};
 use super::noise::Noise;
 use observed::{Arrivals, LeastRtt, PresentRound, RecentRtts};
@@ -130,7 +130,8 @@ impl Path {
         let sample = ack
             .rate
             .filter(|sample| !sample.app_limited && !ack.app_limited);
-        if let Some(sample) = sample.filter(|sample| is_plausible(sample, rtt)) {
+        // One that spans much more than a round trip measured a silence (an outage), not the path.
+        if let Some(sample) = sample.filter(|sample| !is_outage(sample.interval, rtt)) {
             self.round.add_rate(&sample);
         }
     }
@@ -353,11 +354,6 @@ impl Path {
 pub(super) fn is_busy(ack: &AckSample) -> bool {
     ack.rate
         .map_or(!ack.app_limited, |sample| !sample.app_limited)
-}
-
-/// A sample that spans much more than a round trip measured a silence (an outage), not the path.
-fn is_plausible(sample: &RateSample, rtt: Duration) -> bool {
-    !is_outage(sample.interval, rtt)
 }
 
 /// True if `silence` is longer than what delays an answer on a path with round trips of `rtt`.

@@ -68,8 +68,13 @@ impl Satellite {
                 let window = self.config.initial_window.max(MIN_WINDOW * self.mtu);
                 startup.restart(now, window, self.path.base());
             }
-            _ => self.phase = Phase::Startup(begin(&self.config, self.mtu, now)),
+            _ => self.start_up(now),
         }
+    }
+
+    /// Begins start-up as on a path of which no more is known than what was sold.
+    pub(super) fn start_up(&mut self, now: Instant) {
+        self.phase = Phase::Startup(begin(&self.config, self.mtu, now));
     }
 
     /// Start-up is over, while ACKs come at `arriving`.

@@ -19,7 +19,7 @@ use super::super::losses::Losses;
 use super::super::path::{FAR, NEAR, Path};
 use super::super::pulse::SLOWEST;
 use super::super::share::Seen;
-use super::{Cruise, LOSS_MARGIN};
+use super::Cruise;
 
 /// With fewer packets to a round trip single ones are a queue.
 const FEWEST: u64 = 40;
@@ -173,5 +173,5 @@ pub(in super::super) fn is_thin(rate: u64, base: Duration, mtu: u64) -> bool {
 /// Far more is lost than the path's own, whatever is chance.
 pub(super) fn overflows(losses: &Losses) -> bool {
     let lost = losses.share_of_last().unwrap_or(0.0);
-    losses.was_excessive(LOSS_MARGIN) || lost > losses.baseline() + OVERFLOWING
+    losses.was_excessive() || lost > losses.baseline() + OVERFLOWING
 }

@@ -10,7 +10,7 @@ use super::super::losses::Losses;
 use super::super::path::{Path, Round};
 use super::super::pulse::{SLOWEST, proportion};
 use super::crowd::overflows;
-use super::{AS_SENT, Cruise, LOSS_MARGIN, Stage, sent};
+use super::{AS_SENT, Cruise, Stage, sent};
 
 /// The least queue that is taken for one at which packets are marked.
 const ROOM_LEAST: Duration = Duration::from_millis(2);
@@ -74,7 +74,7 @@ impl Cruise {
         if !self.trend.end_round() || round.rate == 0 {
             return;
         }
-        let excessive = losses.was_excessive(LOSS_MARGIN);
+        let excessive = losses.was_excessive();
         self.trend.add(round.sent, round.rate, excessive);
         let seen = sent(round.rate, losses.share());
         let overloaded = if losses.are_usual() {
@@ -140,7 +140,7 @@ impl Cruise {
         if !losses.is_known() {
             self.dips.hasten();
         }
-        let lossy = losses.was_excessive(LOSS_MARGIN) && self.bottleneck() != Bottleneck::Policed;
+        let lossy = losses.was_excessive() && self.bottleneck() != Bottleneck::Policed;
         let suspicious = lossy && queue <= self.high(mtu);
         let due = self.dips.is_due(suspicious) && !losses.is_waiting();
         if !Part::Dips.or(due, false) {
