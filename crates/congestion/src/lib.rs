@@ -45,7 +45,7 @@ pub use round::RoundCounter;
 pub use satellite::Satellite;
 pub use saved::{Observed, Saved};
 
-use scaled::{bytes_in, rate_of, scaled, time_of};
+use scaled::{bytes_in, float, rate_of, scaled, time_of, whole};
 
 /// Pacing is at least this fast, in bit/s, so that a stalled path can be probed.
 const MIN_RATE: u64 = 16_000;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bentpipe_units::{BitRate, Ratio};
 
-use super::{AckSample, Config, LossSample, RoundCounter};
+use super::{AckSample, Config, LossSample, RoundCounter, float};
 
 /// Fewer initial windows than this say nothing of the path (RFC 9959 §3.1).
 pub(super) const MIN_WINDOWS: u64 = 4;
@@ -118,7 +118,6 @@ impl Observed {
 
 /// `lost` of `lost` + `acked`.
 pub(super) fn share(lost: u64, acked: u64) -> Ratio {
-    #[expect(clippy::cast_precision_loss, reason = "a share needs no 53 bits")]
-    let share = lost as f64 / (lost + acked).max(1) as f64;
+    let share = float(lost) / float((lost + acked).max(1));
     Ratio::new(share).unwrap_or(Ratio::ZERO)
 }

@@ -1,4 +1,4 @@
-//! Gains in permille, and rates in bytes per second: what controllers calculate with, exact in integers.
+//! Gains in permille, and rates in bytes per second: what controllers calculate with, exact in integers wherever that is possible.
 
 use std::time::Duration;
 
@@ -7,6 +7,25 @@ const NANOS: u128 = 1_000_000_000;
 /// `value × permille / 1000`, saturating.
 pub(super) fn scaled(value: u64, permille: u64) -> u64 {
     u64::try_from(u128::from(value) * u128::from(permille) / 1000).unwrap_or(u64::MAX)
+}
+
+/// Number `value` for shares and logarithms of it.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "rates and counts, far below 2^53"
+)]
+pub(super) fn float(value: u64) -> f64 {
+    value as f64
+}
+
+/// Whole part of `value`; nothing if that is negative.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates at both ends"
+)]
+pub(super) fn whole(value: f64) -> u64 {
+    value as u64
 }
 
 /// Bytes at `rate` bytes per second in `time`, saturating.

@@ -41,57 +41,11 @@ impl Sampler {
         let (tx, rx) = (stats.udp_tx, stats.udp_rx);
         let sent = tx.bytes + tx.datagrams * HEADERS;
         let received = rx.bytes + rx.datagrams * HEADERS;
-        let rates = self
-            .last
-            .map_or((0, 0), |(then, before_sent, before_received)| {
-                let elapsed = now.saturating_duration_since(then).as_secs_f64().max(1e-3);
-                let rate = |after: u64, before: u64| {
-                    ((after.saturating_sub(before)) as f64 * 8.0 / elapsed) as u64
-                };
-                (rate(sent, before_sent), rate(received, before_received))
-            });
-        self.last = Some((now, sent, received));
-        let (rtt, min_rtt) = connection.rtt();
-        let (window, pacing, _) = connection.congestion();
+        let rates = self.rates(now, sent, received);
         let counters = connection.tunnel.stats();
         let (used, ceiling) = connection.tunnel.memory();
-        let draining = connection.tunnel.is_draining();
-        let silent = connection.silent_since(now).filter(|_| !draining);
-        let since = silent.unwrap_or(self.since);
         Session {
-            tunnel: Tunnel {
-                state: match draining {
-                    true => TunnelState::Draining,
-                    false if silent.is_some() => TunnelState::Silent,
-                    false => state,
-                },
-                peer: Some(connection.peer().to_string()),
-                wire: Some(match connection.is_on_reliable_wire() {
-                    true => WireKind::Tls,
-                    false => WireKind::Udp,
-                }),
-                since_s: now.saturating_duration_since(since).as_secs(),
-                last_heard_s: connection
-                    .heard()
-                    .map(|heard| now.saturating_duration_since(heard).as_secs()),
-                next_attempt_s: None,
-                last_error: None,
-                rtt_ms: Some(rtt.as_secs_f64() * 1e3),
-                min_rtt_ms: Some(min_rtt.as_secs_f64() * 1e3),
-                send_rate_bit_s: rates.0,
-                recv_rate_bit_s: rates.1,
-                loss_ratio: stats.path.lost_packets as f64 / stats.path.sent_packets.max(1) as f64,
-                window_bytes: window,
-                pacing_rate_bit_s: Some(pacing.as_u64()),
-                resumed_rate_bit_s: connection.resumed().map(|saved| saved.rate.as_u64()),
-                key_exchange: identity::key_exchange(connection.quic()).map(str::to_owned),
-                mtu: Some(stats.path.current_mtu),
-                link: hinted(connection),
-                sending: Some(sending(now, connection)),
-                receiving: receiving(connection),
-                families: families(connection),
-                fec: repairs(connection),
-            },
+            tunnel: self.tunnel(now, connection, state, rates),
             flows: Flows {
                 active: connection.tunnel.flow_count() as u64,
                 opened_total: counters.opened,
@@ -117,6 +71,66 @@ impl Sampler {
             sle: None,
             les: None,
             web: None,
+        }
+    }
+
+    /// Bits per second that were sent and received since the last look, of `sent` and `received` bytes in all.
+    fn rates(&mut self, now: Instant, sent: u64, received: u64) -> (u64, u64) {
+        let last = self.last.replace((now, sent, received));
+        last.map_or((0, 0), |(then, before_sent, before_received)| {
+            let elapsed = now.saturating_duration_since(then).as_secs_f64().max(1e-3);
+            let rate = |after: u64, before: u64| {
+                ((after.saturating_sub(before)) as f64 * 8.0 / elapsed) as u64
+            };
+            (rate(sent, before_sent), rate(received, before_received))
+        })
+    }
+
+    fn tunnel(
+        &self,
+        now: Instant,
+        connection: &Connection,
+        state: TunnelState,
+        (sent, received): (u64, u64),
+    ) -> Tunnel {
+        let path = connection.quic().stats().path;
+        let (rtt, min_rtt) = connection.rtt();
+        let (window, pacing, _) = connection.congestion();
+        let draining = connection.tunnel.is_draining();
+        let silent = connection.silent_since(now).filter(|_| !draining);
+        let since = silent.unwrap_or(self.since);
+        Tunnel {
+            state: match draining {
+                true => TunnelState::Draining,
+                false if silent.is_some() => TunnelState::Silent,
+                false => state,
+            },
+            peer: Some(connection.peer().to_string()),
+            wire: Some(match connection.is_on_reliable_wire() {
+                true => WireKind::Tls,
+                false => WireKind::Udp,
+            }),
+            since_s: now.saturating_duration_since(since).as_secs(),
+            last_heard_s: connection
+                .heard()
+                .map(|heard| now.saturating_duration_since(heard).as_secs()),
+            next_attempt_s: None,
+            last_error: None,
+            rtt_ms: Some(rtt.as_secs_f64() * 1e3),
+            min_rtt_ms: Some(min_rtt.as_secs_f64() * 1e3),
+            send_rate_bit_s: sent,
+            recv_rate_bit_s: received,
+            loss_ratio: path.lost_packets as f64 / path.sent_packets.max(1) as f64,
+            window_bytes: window,
+            pacing_rate_bit_s: Some(pacing.as_u64()),
+            resumed_rate_bit_s: connection.resumed().map(|saved| saved.rate.as_u64()),
+            key_exchange: identity::key_exchange(connection.quic()).map(str::to_owned),
+            mtu: Some(path.current_mtu),
+            link: hinted(connection),
+            sending: Some(sending(now, connection)),
+            receiving: receiving(connection),
+            families: families(connection),
+            fec: repairs(connection),
         }
     }
 }

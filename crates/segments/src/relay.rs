@@ -1,13 +1,17 @@
 //! Relay of one flow at one PEP: both halves towards its LAN end, and the stream to the other PEP.
+//!
+//! How it ends, in order or not, is in `relay/ending.rs`.
+
+mod ending;
 
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
 use crate::fault::PeerFault;
-use crate::handshake::{Handshake, notice};
+use crate::handshake::Handshake;
 use crate::receiver::Receiver;
-use crate::reset::{Notice, Reset, Side};
+use crate::reset::{Reset, Side};
 use crate::segment::{Blob, Flags, Numbers, Segment};
 use crate::sender::{Heard, Outgoing, Sender};
 use crate::wire::{Cause, Message, Parser};
@@ -110,11 +114,6 @@ impl Relay {
         None
     }
 
-    /// The LAN end has reset the connection before the relay began.
-    pub(crate) fn on_reset_end(&mut self, now: Instant) {
-        self.abort(now, Cause::End, Vec::new());
-    }
-
     fn on_rst(&mut self, now: Instant, place: u64) {
         let expected = [self.receiver.next(), self.receiver.acknowledged()];
         if expected.contains(&place) {
@@ -185,16 +184,6 @@ impl Relay {
             let _ = place > 0 && self.sender.push(place, blob);
         }
         None
-    }
-
-    /// Acknowledgement of all that the far end has sent, in the LAN end's name.
-    fn last_word(&self) -> Segment {
-        Segment {
-            number: self.near.number(self.receiver.next()),
-            acknowledgement: self.far.number(self.sender.acknowledged()),
-            flags: Flags::ACK,
-            ..Segment::default()
-        }
     }
 
     /// Says whether the stream may be read.
@@ -277,11 +266,6 @@ impl Relay {
         Some(Message::Blob(self.near.number(place), blob))
     }
 
-    /// The stream has ended or broken off: unless both directions have ended, so has the flow.
-    pub(crate) fn on_stream_lost(&mut self, now: Instant) {
-        self.abort(now, Cause::Lost, self.both());
-    }
-
     /// The next segment that is to leave towards the LAN end.
     pub(crate) fn poll_segment(&mut self, now: Instant) -> Option<Segment> {
         if matches!(self.phase, Phase::Reset(..)) {
@@ -320,44 +304,6 @@ impl Relay {
         }
     }
 
-    fn notice(&self, side: Side) -> Notice {
-        let sent = [
-            self.near.number(self.receiver.next()),
-            self.far.number(self.sender.highest()),
-        ];
-        match side {
-            Side::Lan => notice(side, sent[1], sent[0]),
-            Side::Wan => notice(side, sent[0], sent[1]),
-        }
-    }
-
-    fn both(&self) -> Vec<Notice> {
-        vec![self.notice(Side::Lan), self.notice(Side::Wan)]
-    }
-
-    /// Gives an open flow up, and tells the ends that `notices` name.
-    fn abort(&mut self, now: Instant, cause: Cause, notices: Vec<Notice>) {
-        if !matches!(self.phase, Phase::Open) {
-            return;
-        }
-        self.receiver.discard();
-        self.sender.discard();
-        let tells = cause != Cause::Lost;
-        self.outbox = Outbox {
-            fin_acked: None,
-            reset: tells.then_some(cause),
-        };
-        self.phase = Phase::Reset(cause, Reset::new(now, notices));
-    }
-
-    /// Notes that both directions have ended.
-    fn settle(&mut self, now: Instant) {
-        let done = self.receiver.is_done() && self.outbox.fin_acked == Some(true);
-        if done && matches!(self.phase, Phase::Open) {
-            self.phase = Phase::Closed(now);
-        }
-    }
-
     /// When [`Self::handle_timeout`] is to be called.
     pub(crate) fn poll_timeout(&self) -> Instant {
         match &self.phase {
@@ -384,48 +330,6 @@ impl Relay {
             Phase::Reset(_, reset) => reset.handle_timeout(now),
             _ => Vec::new(),
         }
-    }
-
-    /// Says whether the flow may be forgotten.
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
-        match &self.phase {
-            Phase::Open => false,
-            Phase::Closed(at) => now >= *at + LINGER,
-            Phase::Reset(_, reset) => reset.is_over(now),
-        }
-    }
-
-    /// Reason of the reset, if the flow has been reset.
-    pub(crate) fn reset_by(&self) -> Option<Cause> {
-        match &self.phase {
-            Phase::Reset(cause, _) => Some(*cause),
-            _ => None,
-        }
-    }
-
-    /// Says whether a new connection may take the place of this one: both directions have ended, or
-    /// it was reset.
-    pub(crate) fn is_ended(&self) -> bool {
-        !matches!(self.phase, Phase::Open)
-    }
-
-    /// Says whether both directions have ended in order: what is left is to answer late segments.
-    pub(crate) fn is_closed(&self) -> bool {
-        matches!(self.phase, Phase::Closed(_)) && self.is_stream_done()
-    }
-
-    /// Says whether an end may still wait for something of this PEP: for more than answers to late segments.
-    pub(crate) fn owes(&self) -> bool {
-        match &self.phase {
-            Phase::Open => true,
-            Phase::Closed(_) => !self.is_stream_done(),
-            Phase::Reset(_, reset) => reset.is_awaited() || !self.is_stream_done(),
-        }
-    }
-
-    /// Says whether the last message has left, so that the stream may be ended.
-    pub(crate) fn is_stream_done(&self) -> bool {
-        self.is_ended() && self.outbox.reset.is_none()
     }
 
     /// Memory held, in bytes.

@@ -11,12 +11,11 @@
 //! The PEP beside the responder begins, with the SYN-ACK, so its OPEN costs no round trip. Until both
 //! agree all segments pass untouched: a PEP that is alone, or has no room, does no harm.
 
+mod streams;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Instant;
 
-use bytes::BytesMut;
-
-use crate::fault::PeerFault;
 use crate::flow::{Flow, FlowName, Step, is_first};
 use crate::relay::Relay;
 use crate::reset::Side;
@@ -274,73 +273,6 @@ impl Table {
         entry.flow.invite(now, opening, parser)?;
         self.touch(id);
         Ok(id)
-    }
-
-    /// Says whether the flow's stream may be read.
-    #[must_use]
-    pub fn has_room(&self, id: FlowId) -> bool {
-        self.flows
-            .get(&id)
-            .is_none_or(|entry| entry.flow.has_room())
-    }
-
-    /// Takes bytes of the flow's stream from `input`, as many as there is room for.
-    ///
-    /// # Errors
-    /// [`PeerFault`]: the flow has been reset.
-    pub fn on_stream(
-        &mut self,
-        now: Instant,
-        id: FlowId,
-        input: &mut &[u8],
-    ) -> Result<(), PeerFault> {
-        let Some(entry) = self.flows.get_mut(&id) else {
-            *input = &[];
-            return Ok(());
-        };
-        let taken = entry.flow.on_stream(now, self.form, input);
-        self.touch(id);
-        taken
-    }
-
-    /// The flow's stream broke off, or ended.
-    pub fn on_stream_lost(&mut self, now: Instant, id: FlowId) {
-        if let Some(entry) = self.flows.get_mut(&id) {
-            entry.flow.on_stream_lost(now);
-            self.touch(id);
-        }
-    }
-
-    /// No stream can be had for a flow that was to be offered: it passes untouched. Who knows why counts it.
-    pub fn on_no_stream(&mut self, id: FlowId) {
-        if let Some(entry) = self.flows.get_mut(&id) {
-            // An invitation may have been accepted a moment ago, and nothing relayed by it.
-            if std::mem::take(&mut entry.counted.0) {
-                self.counts.relayed -= 1;
-            }
-            entry.flow.leave_alone();
-            self.touch(id);
-        }
-    }
-
-    /// Appends what the flow's stream is to carry to `out`, until that has `most` bytes.
-    pub fn poll_stream(&mut self, now: Instant, id: FlowId, out: &mut BytesMut, most: usize) {
-        let before = out.len();
-        if let Some(entry) = self.flows.get_mut(&id) {
-            entry.flow.poll_stream(now, out, most);
-        }
-        if out.len() > before {
-            // There is room again, of which the LAN end may have to hear.
-            self.touch(id);
-        }
-    }
-
-    /// Says whether the flow's stream has carried all that it will.
-    #[must_use]
-    pub fn is_stream_done(&self, id: FlowId) -> bool {
-        self.flows
-            .get(&id)
-            .is_none_or(|entry| entry.flow.is_stream_done())
     }
 
     /// Says whether an end may still wait for something of this PEP: bytes, the end of a direction, or a reset. If the PEP were gone,

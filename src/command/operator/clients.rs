@@ -61,23 +61,7 @@ pub(crate) fn add(options: &Add) -> Result<(), Failure> {
     let once = once.map_err(Failure::Run)?;
     let expires = expiry(options)?;
     change(&options.file, |document| {
-        let mut client = Table::new();
-        // A comment at the end of the file stays where it is: before what is added.
-        if let Some(comment) = document.trailing().as_str().map(str::to_owned)
-            && !comment.trim().is_empty()
-        {
-            client.decor_mut().set_prefix(format!("{comment}\n"));
-            document.set_trailing("");
-        }
-        client["name"] = value(&options.name);
-        client["enrolment_key"] = value(once.public().to_string());
-        client["enrolment_expires"] = value(expires.to_string());
-        let clients = document
-            .entry("client")
-            .or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
-        clients
-            .as_array_of_tables_mut()
-            .map(|clients| clients.push(client))
+        enter(document, &options.name, &once, &expires.to_string())
     })?;
     let code = Code {
         name: options.name.clone(),
@@ -98,6 +82,27 @@ pub(crate) fn add(options: &Add) -> Result<(), Failure> {
     ));
     reload(&options.file);
     Ok(())
+}
+
+/// Adds a client called `name` to the file, whose key `once` admits it until it `expires`. `None`: the file has something else there.
+fn enter(document: &mut DocumentMut, name: &str, once: &PrivateKey, expires: &str) -> Option<()> {
+    let mut client = Table::new();
+    // A comment at the end of the file stays where it is: before what is added.
+    if let Some(comment) = document.trailing().as_str().map(str::to_owned)
+        && !comment.trim().is_empty()
+    {
+        client.decor_mut().set_prefix(format!("{comment}\n"));
+        document.set_trailing("");
+    }
+    client["name"] = value(name);
+    client["enrolment_key"] = value(once.public().to_string());
+    client["enrolment_expires"] = value(expires);
+    let clients = document
+        .entry("client")
+        .or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
+    clients
+        .as_array_of_tables_mut()
+        .map(|clients| clients.push(client))
 }
 
 /// TCP port at which the server takes TLS connections.

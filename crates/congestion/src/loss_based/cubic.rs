@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use super::super::{float, whole};
+
 /// C, in segments per second cubed (RFC 9438 §5).
 const C: f64 = 0.4;
 /// β: what remains of the window after a congestion event (RFC 9438 §4.6).
@@ -88,22 +90,12 @@ impl Epoch {
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "windows are far below 2^53 bytes"
-)]
 fn ratio(bytes: u64, unit: u64) -> f64 {
-    bytes as f64 / unit.max(1) as f64
+    float(bytes) / float(unit.max(1))
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss,
-    reason = "see ratio"
-)]
 fn bytes(segments: f64, mtu: u64) -> u64 {
-    (segments * mtu as f64) as u64
+    whole(segments * float(mtu))
 }
 
 #[cfg(test)]

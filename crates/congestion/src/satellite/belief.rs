@@ -1,10 +1,10 @@
 //! Belief: what limits this tunnel, decided in one place from what the detectors have seen.
 //!
-//! Detectors (`share.rs`, `ceiling.rs`, `company.rs`, `standing.rs`, `cruise/policed.rs`) bring evidence and decide nothing. The
+//! Detectors (`share.rs`, `ceiling.rs`, `company.rs`, `long_queue.rs`, `cruise/policed.rs`) bring evidence and decide nothing. The
 //! laws of cruise go by [`Cruise::bottleneck`](super::cruise::Cruise), which is what is usual here; the verdict, weighed at the end of every
 //! round of cruise, adds `Filled` and `Longer`. The order of evidence is that of how sure it is.
 
-use super::standing::Verdict;
+use super::long_queue::Verdict;
 
 /// Bottleneck of this tunnel: the reason why its rate is no higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Evidence {
                 let window = self.most_in_flight;
                 Bottleneck::Filled { window }
             }
-            Some(_) | None => self.usual,
+            _ => self.usual,
         }
     }
 }
@@ -98,7 +98,7 @@ mod tests {
             overflows: true,
             ..NOTHING
         };
-        assert_eq!(crowd.weigh(|| Some(Verdict::Ours)), filled(30));
+        assert_eq!(crowd.weigh(|| Some(Verdict::Longer)), filled(30));
         let still = Evidence {
             still: true,
             ..crowd

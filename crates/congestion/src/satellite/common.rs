@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::ablation::Part;
 
-use super::float;
+use super::super::{float, whole};
+use super::path::FAR;
 
 /// Longest queue that counts as none while the path is shared.
 pub(super) const EMPTY: Duration = Duration::from_millis(3);
@@ -47,15 +48,17 @@ pub(super) struct Common {
     apart: f64,
 }
 
-impl Common {
-    pub(super) fn new() -> Self {
+impl Default for Common {
+    fn default() -> Self {
         Self {
             mean: Duration::ZERO,
             age: FIRST,
             apart: 0.0,
         }
     }
+}
 
+impl Common {
     /// What it is to be for a tunnel of `rate` bytes per second, where there is room for no more than `room`.
     pub(super) fn target(rate: u64, base: Duration, room: Option<Duration>) -> Duration {
         let (queue, most) = (wanted(rate), most(base, room));
@@ -117,13 +120,7 @@ impl Common {
             slow = slow.max(0.0);
         }
         let gain = 1.0 + QUICK * (mean - queue) / base + slow;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "within bounds"
-        )]
-        let permille = (gain.clamp(slowest, FASTEST) * 1000.0) as u64;
-        permille
+        whole(gain.clamp(slowest, FASTEST) * 1000.0)
     }
 }
 
@@ -134,7 +131,7 @@ fn wanted(rate: u64) -> f64 {
 
 /// No common queue is longer, in seconds.
 fn most(base: Duration, room: Option<Duration>) -> f64 {
-    let near = base.mul_f64((base.as_secs_f64() / 0.2).clamp(0.45, 1.0));
+    let near = base.mul_f64((base.as_secs_f64() / FAR.as_secs_f64()).clamp(0.45, 1.0));
     let most = near.min((base / 2).max(MOST));
     room.map_or(most, |room| room.min(most)).as_secs_f64()
 }
@@ -149,7 +146,7 @@ mod tests {
     fn gains<const N: usize>(rates: [u64; N], queues: &[u64]) -> [u64; N] {
         rates.map(|rate| {
             let target = Common::target(rate * 125_000, BASE, None);
-            let mut common = Common::new();
+            let mut common = Common::default();
             let mut empty = 0;
             for queue in queues.iter().map(|queue| Duration::from_millis(*queue)) {
                 empty = if queue <= EMPTY { empty + 1 } else { 0 };

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::float;
+use super::super::float;
 
 /// Seconds in which the memory of the highest rate fades to a third.
 const MEMORY: f64 = 90.0;

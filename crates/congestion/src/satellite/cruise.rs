@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::ablation::Part;
 
-use super::super::{AckSample, bytes_in, scaled};
+use super::super::{AckSample, bytes_in, float, scaled, whole};
 use super::ceiling::Ceiling;
 use super::common::EMPTY;
 use super::company::Company;
@@ -31,7 +31,7 @@ use super::path::{Path, Round, is_busy};
 use super::pulse::{Pulse, SLOWEST};
 use super::share::Share;
 use alarm::Alarm;
-pub(super) use crowd::{NEAR, is_thin};
+pub(super) use crowd::is_thin;
 use dips::Dips;
 use laws::FOLLOW;
 use policed::Policed;
@@ -51,8 +51,6 @@ const MUCH_SLOWER: u64 = 850;
 const STALE: u32 = 3;
 /// The round in which ACKs came late.
 const GAP: u32 = 2;
-/// Excess losses, as a share, that stop growth.
-const LOSS_MARGIN: f64 = 0.005;
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
@@ -97,7 +95,7 @@ impl Cruise {
             room: None,
             company: Company::new(now),
             ceiling: Ceiling::new(),
-            share: Share::new(),
+            share: Share::default(),
             trains: Trains::default(),
             policed: Policed::default(),
             base: Duration::ZERO,
@@ -111,10 +109,10 @@ impl Cruise {
         }
     }
 
-    /// Cruise over the path at another rate.
-    pub(super) fn again(&self, rate: u64, noise: u64, now: Instant) -> Self {
+    /// Cruise at another rate over a path of which the length, and what it carries, are known already.
+    pub(super) fn over_same_path(&self, rate: u64, noise: u64, now: Instant) -> Self {
         Self {
-            trains: self.trains.again(),
+            trains: self.trains.without_stroke(),
             base: self.base,
             ..Self::new(rate, noise, now)
         }
@@ -337,16 +335,6 @@ impl Cruise {
         }
     }
 
-    /// True if another sender fills the queue until the queue overflows.
-    pub(super) fn is_overflown(&self) -> bool {
-        Part::Ceiling.or(self.ceiling.is_hit(), false)
-    }
-
-    /// True if a sender that our dips do not make room for has taken most of what this tunnel had.
-    pub(super) fn is_pushed_out(&self) -> bool {
-        Part::PushedOut.or(self.company.pushes_out(self.rate), false)
-    }
-
     /// Nothing was in flight.
     pub(super) fn rest(&mut self) {
         self.stage = Stage::Hold;
@@ -386,12 +374,5 @@ impl Cruise {
 
 /// What must be sent so that `rate` arrives.
 pub(super) fn sent(rate: u64, lost: f64) -> u64 {
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "far below 2^53; the share is below a half"
-    )]
-    let sent = (rate as f64 / (1.0 - lost)) as u64;
-    sent
+    whole(float(rate) / (1.0 - lost))
 }

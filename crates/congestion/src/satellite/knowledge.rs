@@ -20,6 +20,15 @@ const MEASURED: u64 = 750;
 /// Fewest initial windows in what the path holds for which a measured rate makes a difference.
 const WORTHWHILE: u64 = 2;
 
+/// Use of the path by this connection: what is learned of one that was hardly used, or long ago, says little.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usage {
+    /// Bytes that arrived since the connection began.
+    pub(super) delivered: u64,
+    /// Instant at which the path was last busy for a round.
+    pub(super) busy_at: Instant,
+}
+
 impl Satellite {
     /// Starts at half of what the path had (RFC 9959 §3), or at all of it where that much was sold; false when the
     /// path is already known better, or is another one by its round-trip time.
@@ -55,7 +64,7 @@ impl Satellite {
             .is_some()
         {
             self.rest = Rest::default();
-            self.phase = Phase::Startup(begin(&self.config, self.mtu, now));
+            self.start_up(now);
         }
     }
 
@@ -112,13 +121,13 @@ impl Satellite {
             Phase::Startup(startup) => Some(startup.rate()).filter(|r| startup.is_as_measured(*r)),
             Phase::Drain { .. } | Phase::Cruise | Phase::Compete(_) => Some(self.cruise.rate()),
         };
-        let rate = rate.filter(|_| self.usage.delivered() >= enough)?;
+        let rate = rate.filter(|_| self.usage.delivered >= enough)?;
         Some(Saved {
             rate: BitRate::bits_per_second(rate.saturating_mul(8)),
             // Small packets of a rest may have met the queue of others.
             rtt: self.rest.base().unwrap_or(self.path.base()),
             loss: Ratio::new(self.losses.baseline()).unwrap_or(Ratio::ZERO),
-            age: self.usage.age(now),
+            age: now.saturating_duration_since(self.usage.busy_at),
         })
     }
 }

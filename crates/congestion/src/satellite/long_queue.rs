@@ -1,19 +1,50 @@
 //! A queue that stays long: whether it is ours, or the path became longer, or somebody else fills it.
 //!
-//! Two detectors look at it, of single ACKs (`stuck.rs`) and of rounds (`standing.rs`). What was cut while it stood is given back if
-//! it was none. It decides nothing: that is for `phases.rs`.
+//! Ours shrinks when we send less; a longer path stays as long as it is; somebody else's grows on. Asked at the end of every round,
+//! and of single ACKs in `stuck.rs`. What was cut while it stood is given back if it was none. It decides nothing: that is for
+//! `belief.rs` and `phases.rs`.
 
 use std::time::Duration;
 
 use crate::ablation::Part;
 
-use super::standing::{Standing, Verdict};
+use super::super::time_of;
 use super::stuck::Stuck;
 
 /// Rounds without a long queue after which the rate is not in doubt.
 const CALM: u32 = 4;
 /// A second "longer path" within so many rounds is somebody who fills the queue.
 const SUSPICION: u64 = 24;
+/// Rounds of watching before a verdict.
+const ROUNDS: u32 = 3;
+/// A reduction that is worth a verdict.
+const LEAST: Duration = Duration::from_millis(6);
+/// Rounds after which a queue that we cannot move is somebody else's.
+const ENDLESS: u32 = 8;
+/// Share of a reduction that must show in the round-trip time if the queue is ours, and that may if the path is longer.
+const OURS: f64 = 0.6;
+const STILL: f64 = 0.2;
+
+/// What stands behind a long round-trip time, if it is not our own queue on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The path itself became longer.
+    Longer,
+    /// Another sender fills the queue.
+    Shared,
+}
+
+/// Rounds in a row behind a long queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
+    rounds: u32,
+    /// Most in flight when the queue was noticed.
+    most: u64,
+    /// In flight at the end of the first round, and the round-trip time of the second, which answers to it.
+    in_flight: u64,
+    rtt: Duration,
+    last_in_flight: u64,
+}
 
 /// Watch over a queue that is longer than it should be.
 #[derive(Clone, Debug, Default)]
@@ -33,19 +64,21 @@ impl LongQueue {
         self.rate_before
     }
 
-    /// Most bytes in flight while the queue has been long.
+    /// Bytes in flight, at most, when the queue began to be long.
     pub(super) fn most_in_flight(&self) -> u64 {
-        self.standing.most_in_flight()
+        self.standing.most
     }
 
-    /// Notes an ACK behind a long queue.
+    /// Notes an ACK behind a long queue, with `in_flight` bytes before it.
     pub(super) fn on_ack(&mut self, in_flight: u64) {
-        self.standing.on_ack(in_flight);
+        if self.standing.rounds == 0 {
+            self.standing.most = self.standing.most.max(in_flight);
+        }
     }
 
     /// Forgets the rounds of a long queue.
     pub(super) fn forget_rounds(&mut self) {
-        self.standing.reset();
+        self.standing = Standing::default();
     }
 
     /// Forgets the ACKs of a long queue.
@@ -77,10 +110,11 @@ impl LongQueue {
         if self.calm >= CALM {
             self.rate_before = rate;
         }
-        self.standing.reset();
+        self.forget_rounds();
     }
 
-    /// Ends a round whose queue was long; the verdict, once there is one. The watch begins anew then.
+    /// Ends a round behind a long queue: its smallest `rtt`, bytes `in_flight` at its end, and the `rate` of delivery. Returns the
+    /// verdict, once there is one; the watch begins anew then, as it does if the queue is ours.
     pub(super) fn end_long_round(
         &mut self,
         rtt: Duration,
@@ -88,13 +122,42 @@ impl LongQueue {
         rate: u64,
     ) -> Option<Verdict> {
         self.calm = 0;
-        let verdict = self.standing.end_round(rtt, in_flight, rate)?;
-        self.standing.reset();
-        Some(match verdict {
-            Verdict::Shared => Part::StandingShared.or(verdict, Verdict::Ours),
-            Verdict::Longer => Part::StandingLonger.or(verdict, Verdict::Ours),
-            Verdict::Ours => verdict,
-        })
+        // The round-trip times of a round answer to what was in flight at the end of the one before.
+        let before = std::mem::replace(&mut self.standing.last_in_flight, in_flight);
+        self.standing.rounds += 1;
+        match self.standing.rounds {
+            1 => self.standing.in_flight = in_flight,
+            2 => self.standing.rtt = rtt,
+            _ => {}
+        }
+        if self.standing.rounds < ROUNDS {
+            return None;
+        }
+        let Standing {
+            rounds,
+            in_flight: first,
+            rtt: longest,
+            ..
+        } = self.standing;
+        let expected = time_of(first.saturating_sub(before), rate);
+        let shared = Part::StandingShared.or(Some(Verdict::Shared), None);
+        if expected < LEAST.max(longest / 32) {
+            // Too small to make a difference: the queue is not ours.
+            if rounds < ENDLESS {
+                return None;
+            }
+            self.forget_rounds();
+            return shared;
+        }
+        self.forget_rounds();
+        let answer = (longest.as_secs_f64() - rtt.as_secs_f64()) / expected.as_secs_f64();
+        if answer > OURS {
+            None
+        } else if answer.abs() < STILL {
+            Part::StandingLonger.or(Some(Verdict::Longer), None)
+        } else {
+            shared
+        }
     }
 
     /// Notes that the path is taken to be longer in `round`, with `base` until then. If it was not long ago, somebody fills the
@@ -106,7 +169,7 @@ impl LongQueue {
             return Some(before);
         }
         self.longer = Some((round, base));
-        self.standing.reset();
+        self.forget_rounds();
         self.stuck.reset();
         None
     }

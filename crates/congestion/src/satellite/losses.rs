@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use crate::ablation::Part;
 
+use super::super::{float, whole};
 use quiet::{Answer, Quiet, Span, Tally};
 
 /// No link that is worth using loses more by itself.
@@ -31,6 +32,8 @@ const DROPPED_OF: f64 = 1000.0;
 const UNKNOWN: f64 = 0.02;
 /// Losses that might as well have happened among those that showed the baseline.
 const DOUBT: f64 = 1.5;
+/// Excess losses, as a share, that stop growth.
+pub(super) const MARGIN: f64 = 0.005;
 /// Losses come in bursts: the variance of a round's count is at least this many times that of independent losses.
 const BURSTS: f64 = 2.0;
 /// No more than that, whatever is measured (bursts of 20 packets): what explains everything finds nothing.
@@ -74,7 +77,7 @@ pub(super) struct Losses {
 impl Losses {
     pub(super) fn new(mtu: u64, now: Instant) -> Self {
         Self {
-            packet: packets(mtu, 1.0).max(1.0),
+            packet: float(mtu).max(1.0),
             since: now,
             round: Tally::default(),
             last: Tally::default(),
@@ -99,7 +102,7 @@ impl Losses {
 
     /// Packets leave `depth` (a share) below the path's rate from now on; until now `rate` packets a second arrived.
     pub(super) fn start_quiet(&mut self, now: Instant, depth: f64, rate: u64) {
-        self.quiet.start(now, depth, packets(rate, self.packet));
+        self.quiet.start(now, depth, float(rate) / self.packet);
     }
 
     /// The next quiet span is to be as deep as possible.
@@ -152,16 +155,11 @@ impl Losses {
 
     /// Returns what a quiet span showed once it is answered.
     pub(super) fn on_acked(&mut self, bytes: u64, sent: Instant, queued: bool) -> Option<Lesson> {
-        let count = packets(bytes, self.packet);
-        if sent >= self.since {
-            self.round.acked += count;
-        }
-        if let Some(pulse) = self.pulse.as_mut().filter(|span| span.covers(sent)) {
-            pulse.tally.acked += count;
-        }
+        let count = float(bytes) / self.packet;
+        self.count(Tally::acked(count), sent);
         match self.quiet.on_acked(count, sent, queued, self.baseline)? {
             Answer::Congested(_) if Part::QuietCongestion.or(false, true) => None,
-            Answer::Congested(arrived) => Some(Lesson::Congested(bytes_of(arrived, self.packet))),
+            Answer::Congested(arrived) => Some(Lesson::Congested(whole(arrived * self.packet))),
             Answer::Shown(tally) => {
                 let known = self.known;
                 self.learn(tally, queued);
@@ -171,13 +169,18 @@ impl Losses {
     }
 
     pub(super) fn on_lost(&mut self, bytes: u64, sent: Instant) {
-        let count = packets(bytes, self.packet);
-        if sent >= self.since {
-            self.round.lost += count;
-        }
+        let count = float(bytes) / self.packet;
+        self.count(Tally::lost(count), sent);
         self.quiet.on_lost(count, sent);
-        if let Some(pulse) = self.pulse.as_mut().filter(|span| span.covers(sent)) {
-            pulse.tally.lost += count;
+    }
+
+    /// Counts packets that left at `sent` in the round, and in the pulse that they belong to.
+    fn count(&mut self, packets: Tally, sent: Instant) {
+        if sent >= self.since {
+            self.round.add(packets);
+        }
+        if let Some(pulse) = &mut self.pulse {
+            pulse.count(packets, sent);
         }
     }
 
@@ -187,8 +190,8 @@ impl Losses {
         if queued && (!self.known || tally.share() >= self.baseline) {
             return;
         }
-        self.learned.acked = self.learned.acked / 2.0 + tally.acked;
-        self.learned.lost = self.learned.lost / 2.0 + tally.lost;
+        self.learned.halve();
+        self.learned.add(tally);
         self.baseline = Part::PathLoss.or(self.learned.share().min(MAX_BASELINE), 0.0);
         self.known = true;
     }
@@ -286,9 +289,13 @@ impl Losses {
         tally.lost > expected + 3.0 * (expected * self.bursts).sqrt()
     }
 
-    /// More was lost in the round that ended last than the path loses by itself: beyond three standard deviations and
-    /// `margin`.
-    pub(super) fn was_excessive(&self, margin: f64) -> bool {
+    /// True if the round that ended last lost more than the path does by itself: beyond three standard deviations and [`MARGIN`].
+    pub(super) fn was_excessive(&self) -> bool {
+        self.exceeds_usual(MARGIN)
+    }
+
+    /// More was lost in the round that ended last than the path loses by itself: beyond three standard deviations and `margin`.
+    fn exceeds_usual(&self, margin: f64) -> bool {
         let total = self.last.total();
         let usual = self.baseline + self.doubt();
         let margin = if self.known { margin } else { UNKNOWN };
@@ -304,11 +311,9 @@ impl Losses {
         }
         self.last = std::mem::take(&mut self.round);
         if self.recent.total() > MEMORY {
-            self.recent.acked /= 2.0;
-            self.recent.lost /= 2.0;
+            self.recent.halve();
         }
-        self.recent.acked += self.last.acked;
-        self.recent.lost += self.last.lost;
+        self.recent.add(self.last);
         let (total, expected) = (self.last.total(), self.baseline * self.last.total());
         // Whatever the rate was: this path need not lose anything.
         self.clean = if self.last.lost > 0.0 {
@@ -320,24 +325,10 @@ impl Losses {
             self.known = true;
             self.learned.acked = self.clean;
         }
-        if total >= MIN_PACKETS && expected >= 2.0 && !self.was_excessive(0.0) {
+        if total >= MIN_PACKETS && expected >= 2.0 && !self.exceeds_usual(0.0) {
             let deviation = (self.last.lost - expected).powi(2) / expected;
             let bursts = self.bursts + (deviation - self.bursts) * GAIN;
             self.bursts = Part::Bursts.or(bursts.clamp(BURSTS, MOST_BURSTS), BURSTS);
         }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn packets(bytes: u64, packet: f64) -> f64 {
-    bytes as f64 / packet
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rate, never negative"
-)]
-fn bytes_of(packets: f64, packet: f64) -> u64 {
-    (packets * packet) as u64
 }

@@ -13,7 +13,7 @@
 //! The whole of it, top down: `docs/controller.md`. What limits the tunnel is decided in `belief.rs`, and the laws read that.
 //! Where round trips are shorter than such queues, BBR sends instead (`nearby.rs`).
 //! What the path is like is in `path.rs`, `noise.rs` and `jumps.rs`, which losses count in `losses.rs`, whose queue it is in
-//! `long_queue.rs` (with `standing.rs` and `stuck.rs`), what is known
+//! `long_queue.rs` (with `stuck.rs`), what is known
 //! from elsewhere in `knowledge.rs`, who came during a rest in `rest.rs`, who else is there in `capacity.rs`, `share.rs`, `company.rs`
 //! and `ceiling.rs`, and how the path is shared with one's own kind in `common.rs`; `phases.rs` leads from phase to phase. What
 //! follows from round trips of 600 ms:
@@ -43,12 +43,10 @@ mod pulse;
 mod rest;
 mod share;
 mod silence;
-mod standing;
 mod startup;
 mod stuck;
 #[cfg(test)]
 mod tests;
-mod usage;
 
 use std::time::{Duration, Instant};
 
@@ -61,7 +59,7 @@ use super::{
 };
 use compete::Compete;
 use cruise::Cruise;
-use knowledge::begin;
+use knowledge::{Usage, begin};
 use long_queue::LongQueue;
 use losses::{Lesson, Losses};
 use nearby::Nearby;
@@ -69,7 +67,6 @@ use path::Path;
 use rest::Rest;
 use silence::Silence;
 use startup::Startup;
-use usage::Usage;
 
 /// Smallest window in packets: two, and the ACKs of two more may be under way.
 const MIN_WINDOW: u64 = 4;
@@ -145,7 +142,10 @@ impl Satellite {
             cruise: Cruise::new(0, 0, now),
             long_queue: LongQueue::default(),
             silence: Silence::new(now),
-            usage: Usage::new(now),
+            usage: Usage {
+                delivered: 0,
+                busy_at: now,
+            },
             rest: Rest::default(),
             remembered: None,
             marked_at: None,
@@ -182,7 +182,7 @@ impl Satellite {
     /// Takes the sample into the model and moves between phases.
     pub fn on_ack(&mut self, ack: &AckSample) {
         self.now = ack.now;
-        self.usage.on_delivered(ack.newly_acked);
+        self.usage.delivered += ack.newly_acked;
         if let Some(rtt) = ack.rtt.filter(|_| self.path.measured().is_none()) {
             self.confirm(ack.now, rtt);
         }
@@ -244,7 +244,7 @@ impl Satellite {
         if self.nearby.is_some() && nearby::is_left(&self.path, ack) {
             self.nearby = None;
             self.path = Path::new(self.path.rtt_least(), ack.now);
-            self.phase = Phase::Startup(begin(&self.config, self.mtu, ack.now));
+            self.start_up(ack.now);
         }
         if self.nearby.is_none() {
             self.nearby = nearby::enter(&self.path, &self.config, self.mtu, ack.now);
@@ -370,20 +370,9 @@ impl Satellite {
         }
     }
 
-    /// Some number that differs between tunnels.
-    fn noise(&self) -> u64 {
-        self.usage.delivered() / self.mtu
-    }
-
     /// The rate at which ACKs come, and never next to nothing.
     fn arriving(&self) -> u64 {
         let smallest = rate_of(MIN_WINDOW * self.mtu, self.path.base().max(LEAST_ROUND));
         self.path.fresh_rate().unwrap_or(0).max(smallest)
     }
-}
-
-/// For shares and logarithms of it.
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn float(rate: u64) -> f64 {
-    rate as f64
 }

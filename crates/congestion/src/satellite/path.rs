@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::ablation::Part;
 
-use super::super::{AckSample, RateSample, rate_of};
+use super::super::{AckSample, rate_of};
 use super::jumps::{Jump, Jumps};
 use super::noise::Noise;
 use observed::{Arrivals, LeastRtt, PresentRound, RecentRtts};
@@ -26,8 +26,10 @@ const RTT_SPAN: Duration = Duration::from_secs(60);
 const SHORT_SPAN: Duration = Duration::from_millis(2500);
 /// In company the queue is empty now and then only, when all have waited for it.
 const SHARED_SPAN: Duration = Duration::from_secs(30);
-/// Longer ones are those of a high orbit.
-const SHORT_RTT: Duration = Duration::from_millis(200);
+/// Round-trip time from which on a path is long, as that of a high orbit is: a round more costs much, and the path stays where it is.
+pub(super) const FAR: Duration = Duration::from_millis(200);
+/// Round-trip time below which a path is a low orbit's: its length changes more, and sooner, than a common queue would tell.
+pub(super) const NEAR: Duration = Duration::from_millis(100);
 /// A path that moved is expected to move again for so long.
 const MOVES: Duration = Duration::from_secs(60);
 /// What it changes by at most, but for what was seen.
@@ -128,7 +130,8 @@ impl Path {
         let sample = ack
             .rate
             .filter(|sample| !sample.app_limited && !ack.app_limited);
-        if let Some(sample) = sample.filter(|sample| is_plausible(sample, rtt)) {
+        // One that spans much more than a round trip measured a silence (an outage), not the path.
+        if let Some(sample) = sample.filter(|sample| !is_outage(sample.interval, rtt)) {
             self.round.add_rate(&sample);
         }
     }
@@ -204,7 +207,7 @@ impl Path {
     /// Of a busy sender's ACK, before anything else is made of it.
     fn look_for_jump(&mut self, now: Instant, rtt: Duration) {
         let base = self.measured();
-        let jump = if self.base() < SHORT_RTT {
+        let jump = if self.base() < FAR {
             Part::JumpsNear.or(self.jumps.on_short(now, rtt, base, self.shared), None)
         } else if self.shared {
             None
@@ -258,12 +261,12 @@ impl Path {
 
     /// True if the path's length changes, or a short one seems to have changed just now: a queue tells of nobody else.
     pub(super) fn may_move(&self) -> bool {
-        self.moves() || self.base() < SHORT_RTT && self.has_jumped()
+        self.moves() || self.base() < FAR && self.has_jumped()
     }
 
     /// True if round trips are long, and the path stays where it is.
     pub(super) fn is_far(&self) -> bool {
-        self.base() >= SHORT_RTT && !self.moves()
+        self.base() >= FAR && !self.moves()
     }
 
     /// Keeps the base while `held`, because another sender fills the queue: what was the smallest round-trip time still is.
@@ -351,11 +354,6 @@ impl Path {
 pub(super) fn is_busy(ack: &AckSample) -> bool {
     ack.rate
         .map_or(!ack.app_limited, |sample| !sample.app_limited)
-}
-
-/// A sample that spans much more than a round trip measured a silence (an outage), not the path.
-fn is_plausible(sample: &RateSample, rtt: Duration) -> bool {
-    !is_outage(sample.interval, rtt)
 }
 
 /// True if `silence` is longer than what delays an answer on a path with round trips of `rtt`.

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::ablation::Part;
 
-use super::super::{AckSample, bytes_in, rate_of, scaled, time_of};
-use super::belief::{Bottleneck, Evidence};
+use super::super::{AckSample, float, rate_of, scaled, time_of};
+use super::belief::Bottleneck;
 use super::compete::Compete;
-use super::cruise::{self, NEAR};
+use super::cruise;
 use super::knowledge::begin;
-use super::path::{Round, is_busy};
+use super::path::{NEAR, Round, is_busy};
 use super::share::COMPANY;
 use super::silence::Cause;
 use super::startup::{End, Startup};
@@ -31,14 +31,19 @@ const DOUBTFUL: Duration = Duration::from_millis(25);
 impl Satellite {
     /// Sends at `pace` permille of `rate` for a while.
     pub(super) fn start_drain(&mut self, now: Instant, rate: u64, pace: u64) {
-        let noise = self.noise();
-        self.cruise = self.cruise.again(rate, noise, now);
+        self.cruise_at(now, rate);
         self.path.forget_jumps();
         self.losses.forget(now);
-        #[expect(clippy::cast_precision_loss, reason = "at most a thousand")]
-        let depth = 1.0 - pace as f64 / 1000.0;
+        let depth = 1.0 - float(pace) / 1000.0;
         self.losses.start_quiet(now, depth, rate);
         self.phase = Phase::Drain { rounds: 0, pace };
+    }
+
+    /// Cruises at `rate` from now on, over the path as it is known; nothing else of the last cruise is kept.
+    fn cruise_at(&mut self, now: Instant, rate: u64) {
+        // Some number that differs between tunnels.
+        let noise = self.usage.delivered / self.mtu;
+        self.cruise = self.cruise.over_same_path(rate, noise, now);
     }
 
     /// Notes that an ACK came. Start-up, which an outage has disturbed, begins anew.
@@ -63,8 +68,13 @@ impl Satellite {
                 let window = self.config.initial_window.max(MIN_WINDOW * self.mtu);
                 startup.restart(now, window, self.path.base());
             }
-            _ => self.phase = Phase::Startup(begin(&self.config, self.mtu, now)),
+            _ => self.start_up(now),
         }
+    }
+
+    /// Begins start-up as on a path of which no more is known than what was sold.
+    pub(super) fn start_up(&mut self, now: Instant) {
+        self.phase = Phase::Startup(begin(&self.config, self.mtu, now));
     }
 
     /// Start-up is over, while ACKs come at `arriving`.
@@ -127,8 +137,7 @@ impl Satellite {
 
     /// The path carries much more than what arrives at `rate`: goes on at that, without a drain that others would fill.
     fn join(&mut self, now: Instant, rate: u64, shared: bool) {
-        let noise = self.noise();
-        self.cruise = self.cruise.again(rate, noise, now);
+        self.cruise_at(now, rate);
         if shared {
             self.cruise.join();
         }
@@ -155,8 +164,7 @@ impl Satellite {
             && let Some(fresh) = self.path.fresh_rate()
         {
             let rate = self.cruise.rate().max(fresh);
-            let noise = self.noise();
-            self.cruise = self.cruise.again(rate, noise, ack.now);
+            self.cruise_at(ack.now, rate);
         }
         let Phase::Drain { rounds, pace } = &mut self.phase else {
             return;
@@ -210,13 +218,13 @@ impl Satellite {
         if round.rate == 0 {
             return self.cruise.end_idle_round();
         }
-        self.usage.on_busy(ack.now);
+        self.usage.busy_at = ack.now;
         self.path.compare(round, self.cruise.is_holding());
         self.cruise
             .end_round(ack.now, round, &self.path, &mut self.losses, self.mtu);
         let rtt = round.rtt.unwrap_or(self.path.base());
-        let pushed_out = self.cruise.is_pushed_out() && self.path.queue(rtt) > limit;
-        match self.believe(ack, round.rate, rtt, pushed_out) {
+        let long = self.path.queue(rtt) > limit;
+        match self.believe(ack, round.rate, rtt, long) {
             Bottleneck::Alone | Bottleneck::Shared | Bottleneck::Policed => {}
             Bottleneck::Longer => {
                 self.path.adopt(rtt, ack.now);
@@ -226,26 +234,13 @@ impl Satellite {
         }
     }
 
-    /// Weighs what a round has shown at whose end `ack` came: `rate` was delivered, and `rtt` was its smallest round-trip time.
-    fn believe(
-        &mut self,
-        ack: &AckSample,
-        rate: u64,
-        rtt: Duration,
-        pushed_out: bool,
-    ) -> Bottleneck {
-        let crowded = self.cruise.is_crowded();
-        let evidence = Evidence {
-            usual: self.cruise.bottleneck(),
-            never_empty: crowded.map(|rate| bytes_in(rate, rtt)),
-            still: self.cruise.is_still(),
-            overflows: self.cruise.is_overflown(),
-            pushed_out,
-            far: self.path.is_far(),
-            patient: self.cruise.is_patient(),
-            in_flight: ack.in_flight,
-            most_in_flight: self.long_queue.most_in_flight(),
-        };
+    /// Weighs what a round has shown at whose end `ack` came: `rate` was delivered, `rtt` was its smallest round-trip time, and its
+    /// queue `was_long` for what the rate was until then.
+    fn believe(&mut self, ack: &AckSample, rate: u64, rtt: Duration, was_long: bool) -> Bottleneck {
+        let (in_flight, most) = (ack.in_flight, self.long_queue.most_in_flight());
+        let evidence = self
+            .cruise
+            .evidence(rtt, was_long, &self.path, in_flight, most);
         let long = self.path.queue(rtt) > self.cruise.limit(self.mtu);
         let (watch, cruising) = (&mut self.long_queue, self.cruise.rate());
         let verdict = evidence.weigh(|| {
@@ -258,7 +253,7 @@ impl Satellite {
         if verdict != Bottleneck::Longer {
             return verdict;
         }
-        if crowded.is_some() {
+        if evidence.never_empty.is_some() {
             self.cruise.clear_crowd();
         }
         // A path that becomes longer again and again is a queue that somebody fills.
@@ -329,8 +324,7 @@ impl Satellite {
         if compete.end_round(round, empty, &self.path) || losing.is_some() {
             let seen = cruise::sent(round.rate, self.losses.share());
             let rate = losing.unwrap_or(seen);
-            let noise = self.noise();
-            self.cruise = self.cruise.again(rate, noise, ack.now);
+            self.cruise_at(ack.now, rate);
             self.cruise.beware();
             self.phase = Phase::Cruise;
         }

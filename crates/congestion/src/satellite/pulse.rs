@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::ablation::Part;
 
-use super::super::{rate_of, scaled};
+use super::super::{float, rate_of, scaled, whole};
 
 /// Slowest pacing, in permille of the rate.
 pub(super) const SLOWEST: u64 = 500;
@@ -161,8 +161,7 @@ impl Pulse {
 
     /// The share of its packets that is lost if the path takes nothing of what is more, and cannot queue it.
     pub(super) fn missing_if_full(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "at most a few thousand")]
-        let extra = self.step as f64 / 1000.0;
+        let extra = float(self.step) / 1000.0;
         extra / (1.0 + extra)
     }
 
@@ -199,14 +198,8 @@ impl Pulse {
 }
 
 /// A share of `rate`.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "far below 2^53; the share is not negative"
-)]
 pub(super) fn share_of(rate: u64, share: f64) -> u64 {
-    (rate as f64 * share) as u64
+    whole(float(rate) * share)
 }
 
 /// `strength` times `part`, as a share of `whole`, in whole numbers: with 1000, `part` in permille.

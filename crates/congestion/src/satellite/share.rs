@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use crate::ablation::Part;
 
-use super::super::scaled;
+use super::super::{float, scaled, whole};
 use super::common::{Common, EMPTY, GONE};
-use super::float;
 
 /// After so many rounds without a queue the others are taken to have left, where what the path carries is not known: else all
 /// may have yielded too much.
@@ -65,7 +64,7 @@ pub(super) struct Seen {
 }
 
 /// What is known of others.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Share {
     shared: bool,
     common: Common,
@@ -90,23 +89,6 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub(super) fn new() -> Self {
-        Self {
-            shared: false,
-            common: Common::new(),
-            room: None,
-            longest: Duration::ZERO,
-            crowded: 0,
-            empty: 0,
-            wary: 0,
-            had: 0.0,
-            last: Duration::ZERO,
-            still: 0,
-            foreign: 0,
-            hopeless: 0,
-        }
-    }
-
     /// There are others.
     pub(super) fn is_shared(&self) -> bool {
         self.shared
@@ -243,16 +225,8 @@ impl Share {
 
     /// The path itself may have changed: what this tunnel has may be all there is.
     pub(super) fn forget(&mut self) {
-        *self = Self {
-            common: self.common,
-            crowded: self.crowded,
-            empty: self.empty,
-            wary: self.wary,
-            had: self.had,
-            longest: self.longest,
-            hopeless: self.hopeless,
-            ..Self::new()
-        };
+        (self.shared, self.room) = (false, None);
+        (self.last, self.still, self.foreign) = (Duration::ZERO, 0, 0);
     }
 
     /// Records that another sender filled the queue until now, and may soon again; `rate` is what this tunnel had beside it.
@@ -263,13 +237,7 @@ impl Share {
 
     /// What this tunnel had before somebody filled the queue: half of what it had alone.
     pub(super) fn had(&self) -> u64 {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a rate"
-        )]
-        let half = (self.had / 2.0) as u64;
-        half
+        whole(self.had / 2.0)
     }
 }
 
@@ -295,7 +263,7 @@ mod tests {
 
     #[test]
     fn less_than_the_path_carries_is_company() {
-        let mut share = Share::new();
+        let mut share = Share::default();
         for (rate, shared) in [(90, false), (79, true), (94, true), (96, false)] {
             share.judge(RATE * rate, RATE * 100);
             assert_eq!(share.is_shared(), shared, "{rate}");
@@ -304,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_stays_is_foreign_where_nothing_else_is_known() {
-        let (mut told, mut untold) = (Share::new(), Share::new());
+        let (mut told, mut untold) = (Share::default(), Share::default());
         watch(&mut told, RATE, [120; 30], true);
         watch(&mut untold, RATE, [120; 30], false);
         assert!(!told.is_shared() && untold.is_shared());
@@ -316,7 +284,7 @@ mod tests {
     #[test]
     fn a_queue_that_is_never_empty_is_somebodys_who_fills_it() {
         let after = |queues: &[u64]| {
-            let mut share = Share::new();
+            let mut share = Share::default();
             share.enter();
             watch(&mut share, RATE, queues.iter().copied(), true);
             share.is_crowded(false, true)

@@ -18,7 +18,7 @@ use crate::ablation::Part;
 
 use super::super::{AckSample, bytes_in, rate_of, scaled};
 use super::losses::Losses;
-use super::path::{Path, Round};
+use super::path::{FAR, Path, Round};
 use super::{DRAIN, RETREAT};
 
 /// Bytes by which the window grows per byte acknowledged, in permille, and pacing, in permille of window per round trip:
@@ -31,8 +31,6 @@ const SHORT: Growth = Growth {
     window: 1000,
     pace: 2000,
 };
-/// From here on a round trip is long.
-const LONG_RTT: Duration = Duration::from_millis(200);
 /// A round that is less than this faster than the one before, in permille, is a plateau.
 const PLATEAU: u64 = 1250;
 /// ACKs in a row that must show a queue.
@@ -72,7 +70,7 @@ fn late(rtt: Duration) -> Duration {
 }
 
 fn growth(rtt: Duration) -> Growth {
-    if Part::LongGrowth.or(rtt >= LONG_RTT, false) {
+    if Part::LongGrowth.or(rtt >= FAR, false) {
         LONG
     } else {
         SHORT

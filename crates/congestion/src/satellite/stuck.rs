@@ -1,7 +1,7 @@
 //! A round-trip time that stays where it is although less and less is in flight: the path became longer.
 //!
 //! A queue of ours would shrink, and one that somebody else fills would grow or shrink with what we leave. Asked at every ACK,
-//! where paths change their length: each round trip of doubt costs a part of it. `standing.rs` asks the same of long queues
+//! where paths change their length: each round trip of doubt costs a part of it. `long_queue.rs` asks the same of long queues
 //! at the end of each round, and whose they are else. It only watches.
 
 use std::time::Duration;

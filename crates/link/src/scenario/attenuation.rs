@@ -10,7 +10,7 @@ use super::{Files, ScenarioError};
 use crate::attenuation::Attenuation;
 use crate::budget::{Budget, Hop};
 use crate::ids::Way;
-use crate::series::{Interpolation, Series, Times};
+use crate::series::{Interpolation, Series, SeriesError, Times};
 
 /// No fade is deeper.
 const DEEPEST: f64 = 100.0;
@@ -204,23 +204,9 @@ impl LinkBudget {
 
 impl Fade {
     fn build(&self, table: &str, files: &Files) -> Result<Attenuation, ScenarioError> {
-        let depth = |key: &str, value: Decibel| {
-            let fits = (0.0..=DEEPEST).contains(&value.as_f64());
-            let problem = format!("is {value}; a fade has 0 to {DEEPEST} dB");
-            let error = || ScenarioError::new(format!("{table}.{key}"), problem);
-            fits.then(|| value.as_f64()).ok_or_else(error)
-        };
-        let slope = |key: &str, value: DecibelSlope| {
-            let problem = format!("is {value}; write how fast it changes, as in \"1 dB/s\"");
-            let error = || ScenarioError::new(format!("{table}.{key}"), problem);
-            let value = value.as_f64();
-            (value > 0.0).then_some(value).ok_or_else(error)
-        };
-        let length = |key: &str, span: TimeSpan| {
-            let error = || ScenarioError::new(format!("{table}.{key}"), "is zero");
-            let span = span.get();
-            (!span.is_zero()).then_some(span).ok_or_else(error)
-        };
+        let depth = |key, value| depth(table, key, value);
+        let slope = |key, value| slope(table, key, value);
+        let length = |key, span| length(table, key, span);
         Ok(match self {
             Self::Constant { value } => Attenuation::Constant(depth("value", *value)?),
             Self::OnOff {
@@ -274,12 +260,37 @@ impl Fade {
                 interpolation,
                 repeat,
             } => {
-                let parse = |text: &str| {
-                    Series::parse(text, Times::Written(Duration::from_secs(1)), 0.0..=DEEPEST)
-                };
-                let series = super::parsed(&format!("{table}.file"), file, files, parse)?;
+                let series = super::parsed(&format!("{table}.file"), file, files, depths)?;
                 Attenuation::File(series.with(*interpolation, *repeat))
             }
         })
     }
+}
+
+/// Depths of a fade in dB, as a file has them, second by second or with times of its own.
+fn depths(text: &str) -> Result<Series, SeriesError> {
+    Series::parse(text, Times::Written(Duration::from_secs(1)), 0.0..=DEEPEST)
+}
+
+/// Depth of a fade in dB, as `key` of `table` gives it.
+fn depth(table: &str, key: &str, value: Decibel) -> Result<f64, ScenarioError> {
+    let fits = (0.0..=DEEPEST).contains(&value.as_f64());
+    let problem = format!("is {value}; a fade has 0 to {DEEPEST} dB");
+    let error = || ScenarioError::new(format!("{table}.{key}"), problem);
+    fits.then(|| value.as_f64()).ok_or_else(error)
+}
+
+/// Change of a fade in dB/s, as `key` of `table` gives it.
+fn slope(table: &str, key: &str, value: DecibelSlope) -> Result<f64, ScenarioError> {
+    let problem = format!("is {value}; write how fast it changes, as in \"1 dB/s\"");
+    let error = || ScenarioError::new(format!("{table}.{key}"), problem);
+    let value = value.as_f64();
+    (value > 0.0).then_some(value).ok_or_else(error)
+}
+
+/// Length of a part of a fade, as `key` of `table` gives it.
+fn length(table: &str, key: &str, span: TimeSpan) -> Result<Duration, ScenarioError> {
+    let error = || ScenarioError::new(format!("{table}.{key}"), "is zero");
+    let span = span.get();
+    (!span.is_zero()).then_some(span).ok_or_else(error)
 }

@@ -1,10 +1,10 @@
 //! The tunnel to the other PEP: one of the two connects and does so again, the other takes what comes.
 
 mod attending;
+mod dialing;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,9 +13,8 @@ use bentpipe_congestion::paths::PathKey;
 use bentpipe_proto::tunnel::CloseCode;
 use quinn_proto::crypto::ClientConfig;
 use tokio::sync::Notify;
-use tokio::time::sleep_until;
 
-use super::redial::{DialStep, PATIENCE, Redial};
+use super::redial::Redial;
 use super::silence::Silence;
 use crate::config::{MeetingPlace, PepConfig, Role, ServerAddress};
 use crate::events;
@@ -28,17 +27,9 @@ use crate::shard::Shard;
 use crate::status::{self, TunnelState};
 use crate::throttle::Throttle;
 use bentpipe_tunnel::engine::identity;
-use bentpipe_tunnel::engine::{
-    Connection, ConnectionId, ConnectionNotice, Event, FirstWords, Link as LinkOfPath,
-};
+use bentpipe_tunnel::engine::{Connection, ConnectionId, ConnectionNotice, Event};
 use bentpipe_tunnel::text::printable;
 use bentpipe_tunnel::transport::TunnelEvent;
-
-/// Datagrams that an attempt sends before it was answered: a ClientHello of two, and once more.
-const FIRST_WORDS: FirstWords = FirstWords {
-    datagrams: 8,
-    copies: true,
-};
 
 /// Reasons for the lack of a tunnel of which the log is told each once, until there is one.
 const MAX_REASONS: usize = 16;
@@ -137,82 +128,6 @@ impl PeerLink {
     /// Connection that carries flows.
     pub(super) fn tunnel(&self) -> Option<ConnectionId> {
         self.state.borrow().tunnel
-    }
-
-    /// Connects whenever there is no tunnel; never ends.
-    pub(super) async fn keep_up(&self) {
-        let Some((crypto, address)) = &self.dials else {
-            return std::future::pending().await;
-        };
-        loop {
-            let step = self.state.borrow_mut().redial.poll(process::now());
-            match step {
-                DialStep::Dial => {
-                    if let Err(error) = self.dial(crypto, address).await {
-                        self.fail(&error);
-                    }
-                }
-                DialStep::GiveUp => {
-                    let attempt = self.state.borrow_mut().attempt.take();
-                    let now = process::now();
-                    if let Some(id) = attempt {
-                        self.shard.change(id, |connection| connection.abandon(now));
-                    }
-                    self.tell(&format!(
-                        "no answer from {address} in {} s (a firewall at either end or on the way drops UDP, wrong port or key, or the other PEP does not run)",
-                        PATIENCE.as_secs()
-                    ));
-                }
-                DialStep::Wait(until) => {
-                    let due = async {
-                        match until {
-                            Some(until) => sleep_until(until.into()).await,
-                            None => std::future::pending().await,
-                        }
-                    };
-                    tokio::select! {
-                        () = due => {}
-                        () = self.changed.notified() => {}
-                    }
-                }
-            }
-        }
-    }
-
-    async fn dial(
-        &self,
-        crypto: &Arc<dyn ClientConfig>,
-        address: &ServerAddress,
-    ) -> Result<(), String> {
-        let found = match address {
-            ServerAddress::Ip(address) => Ok(vec![*address]),
-            ServerAddress::Name { host, port } => self.lookups.find(host, *port).await,
-        };
-        let found = found.map_err(|error| format!("cannot resolve {address}: {error}"))?;
-        let remote = found.first().ok_or("the other PEP's name has no address")?;
-        let link = LinkOfPath::from(self.config.link.profile);
-        let now = process::now();
-        let connect = |engine: &mut bentpipe_tunnel::engine::Engine| {
-            engine.connect(now, crypto.clone(), self.reachable(*remote), link)
-        };
-        let id = self.shard.with(connect);
-        let id = id.map_err(|error| format!("cannot connect to {remote}: {error}"))?;
-        self.shard.change(id, |connection| {
-            connection.set_first_words(FIRST_WORDS);
-            self.paths.resume(&self.path(connection), now, connection);
-        });
-        self.state.borrow_mut().attempt = Some(id);
-        Ok(())
-    }
-
-    /// Address as the socket takes it, which may be one for both families.
-    fn reachable(&self, address: SocketAddr) -> SocketAddr {
-        match address {
-            SocketAddr::V4(v4) if self.dual_stack => {
-                SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port()))
-            }
-            other => other,
-        }
     }
 
     /// Path to the other PEP.

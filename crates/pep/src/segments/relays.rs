@@ -8,6 +8,7 @@
 //!
 //! There is a table for flows in clear and one for those of LES; a stream says with its first message which it belongs to.
 
+mod carried;
 mod obstacles;
 mod streams;
 
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::packets::write_checksums;
 use bentpipe_proto::tunnel::ReplyCode;
 use bentpipe_segments::{
-    Bounds, Event, FlowId, FlowName, Form, Headers, Parser, Scope, Segment, Side, Table, Verdict,
+    Bounds, Event, FlowName, Form, Headers, Parser, Scope, Segment, Side, Table, Verdict,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -30,68 +31,11 @@ use crate::status;
 use crate::status::SegmentsRefused;
 use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::transport::{FlowKey, Streams, Tunnel};
+use carried::{Carried, Member, Tables, Use};
 use obstacles::RelayObstacle;
 
 /// Stream of a connection.
 pub(super) type Place = (ConnectionId, FlowKey);
-
-/// Flow of one of the tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Member {
-    form: Form,
-    id: FlowId,
-}
-
-/// Use of a stream.
-#[derive(Debug)]
-enum Use {
-    /// The other PEP has opened it, and has not said for which flow.
-    Opening(Parser),
-    Flow(Member),
-    /// The flow is not relayed, and the other PEP has been told.
-    Refused,
-}
-
-/// A stream, and how far it is.
-#[derive(Debug)]
-struct Carried {
-    used: Use,
-    /// This side has said its last.
-    finished: bool,
-    /// Instant at which an offer of the other PEP was taken here, if it is one.
-    invited: Option<Instant>,
-}
-
-impl Carried {
-    fn new(used: Use) -> Self {
-        Self {
-            used,
-            finished: false,
-            invited: None,
-        }
-    }
-}
-
-/// Tables of both forms.
-struct Tables([(Form, Table); 2]);
-
-impl Tables {
-    fn of(&self, form: Form) -> &Table {
-        let [(_, clear), (_, zones)] = &self.0;
-        match form {
-            Form::Clear => clear,
-            Form::Zones => zones,
-        }
-    }
-
-    fn get(&mut self, form: Form) -> &mut Table {
-        let [(_, clear), (_, zones)] = &mut self.0;
-        match form {
-            Form::Clear => clear,
-            Form::Zones => zones,
-        }
-    }
-}
 
 /// Relayed flows.
 pub(super) struct SegmentRelays {
@@ -121,10 +65,9 @@ impl SegmentRelays {
         journal: Journal,
         keys: Box<dyn HeaderKeys>,
     ) -> Self {
-        let table = |form| (form, Table::new(form, bounds));
         Self {
             shard,
-            tables: Tables([table(Form::Clear), table(Form::Zones)]),
+            tables: Tables::new(bounds),
             streams: HashMap::new(),
             places: HashMap::new(),
             names: HashMap::new(),
@@ -245,13 +188,12 @@ impl SegmentRelays {
 
     /// When [`Self::handle_timeout`] is to be called.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let tables = self.tables.0.iter();
-        tables.filter_map(|(_, table)| table.poll_timeout()).min()
+        self.tables.all().filter_map(Table::poll_timeout).min()
     }
 
     /// Acts on timers that have run out.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
-        for (_, table) in &mut self.tables.0 {
+        for table in self.tables.all_mut() {
             table.handle_timeout(now);
         }
     }

@@ -39,15 +39,17 @@ mod worker;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use crate::config::{self, Listening, Monitoring, Role, ServerConfig, ServerFile};
-use crate::keys;
+use crate::keys::{self, PrivateKey};
 use crate::metrics::Metrics;
 use crate::net::listen::bind_each;
 use crate::page::PageServer;
@@ -60,14 +62,14 @@ use crate::stop::StopSignal;
 use bentpipe_tunnel::engine::ServerSetup;
 use bentpipe_tunnel::engine::identity;
 use clients::Clients;
-use les::{LayeredTunnels, LesDoor};
+use les::{LayeredTunnels, LesDoor, LesInbox};
 #[cfg(not(target_os = "linux"))]
 use no_packets as packets;
 use packets::Network;
 use pool::Pool;
 use responder::ResponderServer;
-use sle::{SealedTunnels, SleDoor};
-use tls::TlsDoor;
+use sle::{FreshFlow, SealedTunnels, SleDoor};
+use tls::{Inboxes, TlsDoor};
 
 /// Keys that the clients of `config` have named that joined by a code, by the one-time key of the code.
 pub fn joined(
@@ -90,48 +92,28 @@ pub fn run(config: ServerFile, diagnosis: &Diagnosis) -> Result<(), RunError> {
 fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let key = keys::read(&config.identity.private_key_file).map_err(RunError::key)?;
     let clients = Arc::new(Clients::new(config));
-    let setup = ServerSetup {
-        crypto: identity::server_crypto(
-            &key,
-            clients.verifier(),
-            config.identity.allow_classical,
-            process::open_key_log(diagnosis.key_log.as_deref())?,
-        )
-        .map_err(RunError::key)?,
-        token_key: identity::token_key(&key),
-    };
+    let setup = tls_setup(config, diagnosis, &key, &clients)?;
     let qlog = Qlog::open(diagnosis.qlog.as_deref(), Role::Server)?;
     Needs::of_server(config, diagnosis).enter()?;
     let sockets = bind_all(&config.listening)?;
     let runtime = process::runtime()?;
     let memory = process::total_memory(config.total_memory);
-    let sealed = config.sle.as_ref();
-    let sealed = sealed.map(|sle| SealedTunnels::new(sle, memory));
-    let layered = config.les().map(LayeredTunnels::new).transpose()?;
-    let layered = layered.map(Arc::new);
-    let (orders, door, sle, les) = {
+    let sle = config.sle.as_ref();
+    let sealed = sle.map(|sle| SealedTunnels::new(sle, memory));
+    let layered = config
+        .les()
+        .map(LayeredTunnels::new)
+        .transpose()?
+        .map(Arc::new);
+    let (orders, doors) = {
         let _inside = runtime.enter();
         let orders = Orders::take(&config.monitoring, config.responder.as_ref())?;
-        let tls = config.listening.tls.as_ref();
-        let door = tls.map(|tls| TlsDoor::open(tls, sockets.len()));
-        SleDoor::tidy(config.sle.as_ref());
-        let sle = config.sle.as_ref().zip(sealed.as_ref());
-        let sle = sle.map(|(sle, tunnels)| {
-            let own = own_ports(&config.listening, sle);
-            SleDoor::open(sle, &own, tunnels, sockets.len())
-        });
-        let les = config.les().zip(layered.as_ref());
-        let les = les.map(|(les, tunnels)| LesDoor::open(les, tunnels, sockets.len()));
-        (
-            orders,
-            door.transpose()?,
-            sle.transpose()?,
-            les.transpose()?,
-        )
+        let tunnels = (sealed.as_ref(), layered.as_ref());
+        (orders, open_doors(config, tunnels, sockets.len())?)
     };
-    let (door, wires) = door.unzip();
-    let (sle, flows) = sle.unzip();
-    let (les, packets) = les.unzip();
+    let (door, wires) = doors.tls.unzip();
+    let (sle, flows) = doors.sle.unzip();
+    let (les, packets) = doors.les.unzip();
     // Last of what another daemon may have: with it comes a device.
     let mut network = Network::start(config, sockets.len());
     if network.packets.is_none() && layered.is_some() {
@@ -171,6 +153,49 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let result = LocalSet::new().block_on(&runtime, supervision);
     paths.write();
     result
+}
+
+/// What the engines of all shards take handshakes with.
+fn tls_setup(
+    config: &ServerConfig,
+    diagnosis: &Diagnosis,
+    key: &PrivateKey,
+    clients: &Clients,
+) -> Result<ServerSetup, RunError> {
+    let key_log = process::open_key_log(diagnosis.key_log.as_deref())?;
+    let classical = config.identity.allow_classical;
+    let crypto = identity::server_crypto(key, clients.verifier(), classical, key_log);
+    Ok(ServerSetup {
+        crypto: crypto.map_err(RunError::key)?,
+        token_key: identity::token_key(key),
+    })
+}
+
+/// Doors beside UDP, each with what the shards take from it.
+struct Doors {
+    tls: Option<(Rc<TlsDoor>, Inboxes)>,
+    sle: Option<(Rc<SleDoor>, Vec<mpsc::Receiver<FreshFlow>>)>,
+    les: Option<(Rc<LesDoor>, Vec<LesInbox>)>,
+}
+
+/// Opens what the configuration names beside UDP, for so many `shards`. To be called inside a runtime.
+fn open_doors(
+    config: &ServerConfig,
+    (sealed, layered): (Option<&Arc<SealedTunnels>>, Option<&Arc<LayeredTunnels>>),
+    shards: usize,
+) -> Result<Doors, RunError> {
+    let tls = config.listening.tls.as_ref();
+    let tls = tls.map(|tls| TlsDoor::open(tls, shards)).transpose()?;
+    SleDoor::tidy(config.sle.as_ref());
+    let sle = config.sle.as_ref().zip(sealed).map(|(sle, tunnels)| {
+        let own = own_ports(&config.listening, sle);
+        SleDoor::open(sle, &own, tunnels, shards)
+    });
+    let sle = sle.transpose()?;
+    let les = config.les().zip(layered);
+    let les = les.map(|(les, tunnels)| LesDoor::open(les, tunnels, shards));
+    let les = les.transpose()?;
+    Ok(Doors { tls, sle, les })
 }
 
 /// TCP ports of this machine at which the server itself is reached.

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::Families;
+use tokio::signal::unix::Signal;
 use tokio::sync::mpsc;
 use tokio::time::interval;
 
@@ -34,7 +35,7 @@ use crate::sandbox;
 use crate::service_manager::ServiceManager;
 use crate::shard::{Exits, Neighbours, Pulse, PulseView};
 use crate::status::{self, ClientStatus, Memory, Side, StatusReport};
-use crate::stop;
+use crate::stop::{self, StopSignal};
 use crate::trust::{trust, trust_shown};
 use bentpipe_sealed::dssl::ALPN_HUB;
 use bentpipe_tunnel::engine::ServerSetup;
@@ -157,8 +158,8 @@ impl Pool {
             metrics,
             page,
             responder,
-            mut stop,
-            mut hangup,
+            stop,
+            hangup,
         } = orders;
         process::raise_file_limit();
         sandbox::announce();
@@ -186,10 +187,6 @@ impl Pool {
         );
         let manager = ServiceManager::find();
         manager.ready();
-        let mut left = self.commands.len();
-        let mut signals = 0;
-        let mut current = config.clone();
-        let mut look = interval(LOOK);
         tokio::select! {
             () = status.serve(&snapshot) => {}
             () = metrics.serve(&snapshot) => {}
@@ -197,27 +194,41 @@ impl Pool {
             () = responder.serve() => {}
             () = manager.inform(&pulses, &snapshot) => {}
             () = paths.keep() => {}
-            outcome = async {
-                while left > 0 {
-                    tokio::select! {
-                        Some(end) = self.ended.recv() => {
-                            end.map_err(RunError::Io)?;
-                            left -= 1;
-                        }
-                        () = stop.wait(), if signals < 2 => {
-                            signals += 1;
-                            self.stop(signals, config.drain_timeout, &manager);
-                        }
-                        Some(()) = hangup.recv() => {
-                            manager.reloading();
-                            self.reload(config, &mut current, clients);
-                            manager.ready();
-                        }
-                        _ = look.tick() => families.set(self.look_for_routes(clients)),
-                    }
+            outcome = self.obey(config, clients, (stop, hangup), &families, &manager) => return outcome,
+        }
+        Ok(())
+    }
+
+    /// Obeys signals, and looks now and then at which families have a route, until every shard has ended.
+    async fn obey(
+        &mut self,
+        config: &ServerConfig,
+        clients: &Clients,
+        (mut stop, mut hangup): (StopSignal, Signal),
+        families: &Cell<Families>,
+        manager: &ServiceManager,
+    ) -> Result<(), RunError> {
+        let mut left = self.commands.len();
+        let mut signals = 0;
+        let mut current = config.clone();
+        let mut look = interval(LOOK);
+        while left > 0 {
+            tokio::select! {
+                Some(end) = self.ended.recv() => {
+                    end.map_err(RunError::Io)?;
+                    left -= 1;
                 }
-                Ok(())
-            } => return outcome,
+                () = stop.wait(), if signals < 2 => {
+                    signals += 1;
+                    self.stop(signals, config.drain_timeout, manager);
+                }
+                Some(()) = hangup.recv() => {
+                    manager.reloading();
+                    self.reload(config, &mut current, clients);
+                    manager.ready();
+                }
+                _ = look.tick() => families.set(self.look_for_routes(clients)),
+            }
         }
         Ok(())
     }

@@ -106,167 +106,133 @@ impl Control {
     /// Appends type, length and value.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut value = Vec::new();
-        let kind = match self {
-            Self::Hello(hello) => {
-                hello.encode(&mut value);
-                HELLO
-            }
-            Self::FlowCredit { flow, max_offset } => {
-                varint::encode(flow.0, &mut value);
-                varint::encode(*max_offset, &mut value);
-                FLOW_CREDIT
-            }
+        self.encode_value(&mut value);
+        varint::encode(self.kind(), out);
+        put_sized(&value, out);
+    }
+
+    /// Type of the frame on the wire.
+    fn kind(&self) -> u64 {
+        match self {
+            Self::Hello(_) => HELLO,
+            Self::FlowCredit { .. } => FLOW_CREDIT,
+            Self::FlowAbort { .. } => FLOW_ABORT,
+            Self::Goaway => GOAWAY,
+            Self::RateHint { .. } => RATE_HINT,
+            Self::Families(_) => FAMILIES,
+            Self::Publish(_) => PUBLISH,
+            Self::Published { .. } => PUBLISHED,
+            Self::Keep { .. } => KEEP,
+            Self::Acks(_) => ACKS,
+            Self::Enrol { .. } => ENROL,
+            Self::Enrolled { .. } => ENROLLED,
+            Self::SleEpoch { .. } => SLE_EPOCH,
+            Self::Les(kind, _) => u64::from(kind.code()),
+        }
+    }
+
+    fn encode_value(&self, value: &mut Vec<u8>) {
+        match self {
+            Self::Hello(hello) => hello.encode(value),
+            Self::FlowCredit { flow, max_offset } => put_all([flow.0, *max_offset], value),
             Self::FlowAbort {
                 flow,
                 final_offset,
                 code,
-            } => {
-                varint::encode(flow.0, &mut value);
-                varint::encode(*final_offset, &mut value);
-                varint::encode(code.code(), &mut value);
-                FLOW_ABORT
-            }
-            Self::Goaway => GOAWAY,
-            Self::RateHint { rate, packets } => {
-                varint::encode(rate.as_u64(), &mut value);
-                varint::encode(*packets, &mut value);
-                RATE_HINT
-            }
-            Self::Families(families) => {
-                varint::encode(families.bits(), &mut value);
-                FAMILIES
-            }
-            Self::Publish(publish) => {
-                publish.encode(&mut value);
-                PUBLISH
-            }
-            Self::Published { entry, code } => {
-                varint::encode(*entry, &mut value);
-                varint::encode(code.code(), &mut value);
-                PUBLISHED
-            }
-            Self::Keep { bytes } => {
-                varint::encode(*bytes, &mut value);
-                KEEP
-            }
-            Self::Acks(acks) => {
-                acks.encode(&mut value);
-                ACKS
-            }
-            Self::Enrol { key } => {
-                value.extend_from_slice(key);
-                ENROL
-            }
-            Self::Enrolled { code, at } => {
-                varint::encode(code.code(), &mut value);
-                varint::encode(*at, &mut value);
-                ENROLLED
-            }
+            } => put_all([flow.0, *final_offset, code.code()], value),
+            Self::Goaway => {}
+            Self::RateHint { rate, packets } => put_all([rate.as_u64(), *packets], value),
+            Self::Families(families) => varint::encode(families.bits(), value),
+            Self::Publish(publish) => publish.encode(value),
+            Self::Published { entry, code } => put_all([*entry, code.code()], value),
+            Self::Keep { bytes } => varint::encode(*bytes, value),
+            Self::Acks(acks) => acks.encode(value),
+            Self::Enrol { key } => value.extend_from_slice(key),
+            Self::Enrolled { code, at } => put_all([code.code(), *at], value),
             Self::SleEpoch { epoch, random } => {
                 value.extend_from_slice(&epoch.to_be_bytes());
                 if let Some(random) = random {
-                    random.encode(&mut value);
+                    random.encode(value);
                 }
-                SLE_EPOCH
             }
-            Self::Les(kind, body) => {
-                value.extend_from_slice(body.as_ref());
-                u64::from(kind.code())
-            }
-        };
-        varint::encode(kind, out);
-        put_sized(&value, out);
+            Self::Les(_, body) => value.extend_from_slice(body.as_ref()),
+        }
     }
 
     /// `None`: a type that this version does not know.
     fn decode(kind: u64, value: &[u8]) -> Result<Option<Self>, DecodeError> {
-        match kind {
-            HELLO => Hello::decode(value).map(|hello| Some(Self::Hello(hello))),
-            FLOW_CREDIT => {
-                let mut reader = Reader::new(value, "FLOW_CREDIT");
-                let flow = FlowId(reader.varint()?);
-                let max_offset = reader.varint()?;
-                reader.end()?;
-                Ok(Some(Self::FlowCredit { flow, max_offset }))
-            }
-            FLOW_ABORT => {
-                let mut reader = Reader::new(value, "FLOW_ABORT");
-                let flow = FlowId(reader.varint()?);
-                let final_offset = reader.varint()?;
-                let code = AbortCode::from_code(reader.varint()?);
-                reader.end()?;
-                Ok(Some(Self::FlowAbort {
-                    flow,
-                    final_offset,
-                    code,
-                }))
-            }
-            GOAWAY => Reader::new(value, "GOAWAY")
-                .end()
-                .map(|()| Some(Self::Goaway)),
-            RATE_HINT => {
-                let mut reader = Reader::new(value, "RATE_HINT");
-                let rate = BitRate::bits_per_second(reader.varint()?);
-                let packets = reader.varint()?;
-                reader.end()?;
-                Ok(Some(Self::RateHint { rate, packets }))
-            }
-            FAMILIES => {
-                let mut reader = Reader::new(value, "FAMILIES");
-                let families = Families::from_bits(reader.varint()?);
-                reader.end()?;
-                Ok(Some(Self::Families(families)))
-            }
-            PUBLISH => Publish::decode(value).map(|publish| Some(Self::Publish(publish))),
-            PUBLISHED => {
-                let mut reader = Reader::new(value, "PUBLISHED");
-                let entry = reader.varint()?;
-                let code = PublishCode::from_code(reader.varint()?);
-                reader.end()?;
-                Ok(Some(Self::Published { entry, code }))
-            }
-            KEEP => {
-                let mut reader = Reader::new(value, "KEEP");
-                let bytes = reader.varint()?;
-                reader.end()?;
-                Ok(Some(Self::Keep { bytes }))
-            }
-            ACKS => {
-                let mut reader = Reader::new(value, "ACKS");
-                let acks = Acks::read(&mut reader)?;
-                reader.end()?;
-                Ok(Some(Self::Acks(acks)))
-            }
-            ENROL => {
-                let mut reader = Reader::new(value, "ENROL");
-                let key = reader.array()?;
-                reader.end()?;
-                Ok(Some(Self::Enrol { key }))
-            }
-            ENROLLED => {
-                let mut reader = Reader::new(value, "ENROLLED");
-                let code = EnrolCode::from_code(reader.varint()?);
-                let at = reader.varint()?;
-                reader.end()?;
-                Ok(Some(Self::Enrolled { code, at }))
-            }
-            SLE_EPOCH => {
-                let mut reader = Reader::new(value, "SLE_EPOCH");
-                let epoch = u16::from_be_bytes(reader.array()?);
-                let random = match reader.is_empty() {
+        let frame = match kind {
+            HELLO => Hello::decode(value).map(Self::Hello),
+            FLOW_CREDIT => read(value, "FLOW_CREDIT", |it| {
+                let (flow, max_offset) = (FlowId(it.varint()?), it.varint()?);
+                Ok(Self::FlowCredit { flow, max_offset })
+            }),
+            FLOW_ABORT => read(value, "FLOW_ABORT", |it| {
+                Ok(Self::FlowAbort {
+                    flow: FlowId(it.varint()?),
+                    final_offset: it.varint()?,
+                    code: AbortCode::from_code(it.varint()?),
+                })
+            }),
+            GOAWAY => read(value, "GOAWAY", |_| Ok(Self::Goaway)),
+            RATE_HINT => read(value, "RATE_HINT", |it| {
+                let rate = BitRate::bits_per_second(it.varint()?);
+                let packets = it.varint()?;
+                Ok(Self::RateHint { rate, packets })
+            }),
+            FAMILIES => read(value, "FAMILIES", |it| {
+                Ok(Self::Families(Families::from_bits(it.varint()?)))
+            }),
+            PUBLISH => Publish::decode(value).map(Self::Publish),
+            PUBLISHED => read(value, "PUBLISHED", |it| {
+                let (entry, code) = (it.varint()?, PublishCode::from_code(it.varint()?));
+                Ok(Self::Published { entry, code })
+            }),
+            KEEP => read(value, "KEEP", |it| {
+                let bytes = it.varint()?;
+                Ok(Self::Keep { bytes })
+            }),
+            ACKS => read(value, "ACKS", |it| Ok(Self::Acks(Acks::read(it)?))),
+            ENROL => read(value, "ENROL", |it| Ok(Self::Enrol { key: it.array()? })),
+            ENROLLED => read(value, "ENROLLED", |it| {
+                let (code, at) = (EnrolCode::from_code(it.varint()?), it.varint()?);
+                Ok(Self::Enrolled { code, at })
+            }),
+            SLE_EPOCH => read(value, "SLE_EPOCH", |it| {
+                let epoch = u16::from_be_bytes(it.array()?);
+                let random = match it.is_empty() {
                     true => None,
-                    false => Some(EpochRandom::read(&mut reader)?),
+                    false => Some(EpochRandom::read(it)?),
                 };
-                reader.end()?;
-                Ok(Some(Self::SleEpoch { epoch, random }))
-            }
+                Ok(Self::SleEpoch { epoch, random })
+            }),
             kind => {
                 let les = u8::try_from(kind).ok().and_then(LesKind::from_code);
                 let body = || LesBody::new(Zeroizing::new(value.to_vec()));
-                Ok(les.map(|kind| Self::Les(kind, body())))
+                return Ok(les.map(|kind| Self::Les(kind, body())));
             }
-        }
+        };
+        frame.map(Some)
     }
+}
+
+/// Appends numbers, one after the other.
+fn put_all<const N: usize>(numbers: [u64; N], out: &mut Vec<u8>) {
+    for number in numbers {
+        varint::encode(number, out);
+    }
+}
+
+/// Reads all of the `value` of the frame `name`: bytes that are left over are a fault.
+fn read<'a>(
+    value: &'a [u8],
+    name: &'static str,
+    fields: impl FnOnce(&mut Reader<'a>) -> Result<Control, DecodeError>,
+) -> Result<Control, DecodeError> {
+    let mut reader = Reader::new(value, name);
+    let frame = fields(&mut reader)?;
+    reader.end()?;
+    Ok(frame)
 }
 
 /// Cuts the control stream into frames, however the stream was cut into reads.

@@ -29,3 +29,12 @@ pub struct Routed {
     /// The datagram would begin a connection, and its source was judged: not to be judged again.
     pub judged: bool,
 }
+
+/// Properties of a datagram that came.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    /// "Congestion experienced".
+    pub(super) marked: bool,
+    /// An Initial packet comes first in it: anybody on the path can make one.
+    pub(super) initial: bool,
+}

@@ -18,14 +18,14 @@ mod validation;
 
 use std::time::{Duration, Instant};
 
-use bentpipe_units::{BitRate, Seed};
+use bentpipe_units::Seed;
 use bytes::Bytes;
-use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, StreamEvent, VarInt};
+use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, StreamEvent};
 
+use super::arrival::Kind;
 use super::gate::LEAST_MTU;
 use super::ledger::Books;
 use super::prober::Prober;
-use super::reliable::HEADERS;
 use super::settings::SendControl;
 use super::train::Train;
 use crate::transport::{Fault, Lane, Streams, Tunnel, TunnelEvent};
@@ -66,15 +66,6 @@ pub struct Connection {
     liveness: Liveness,
     validation: AddressValidation,
     stage: Stage,
-}
-
-/// Properties of a datagram that came.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
-    /// "Congestion experienced".
-    pub(super) marked: bool,
-    /// An Initial packet comes first in it: anybody on the path can make one.
-    pub(super) initial: bool,
 }
 
 impl Connection {
@@ -131,7 +122,7 @@ impl Connection {
             self.quic.forget_rtt();
         }
         let frames = self.quic.stats().frame_rx;
-        let headers = self.headers();
+        let headers = self.control.headers();
         self.acks.on_frames(now, &frames);
         let handshake = !self.stage.is_established();
         self.books
@@ -147,57 +138,11 @@ impl Connection {
         }
     }
 
-    /// The connection began with a datagram of `size` bytes.
-    pub(super) fn began_with(&mut self, size: usize) {
-        self.validation.began_with(size);
-    }
-
-    /// True once nothing more is owed to the peer.
-    pub(super) fn is_over(&self) -> bool {
-        self.stage.is_over(self.quic.side(), self.quic.is_drained())
-    }
-
-    /// True once the end was reported.
-    pub(super) fn is_lost(&self) -> bool {
-        self.stage.is_lost()
-    }
-
-    /// Repairs of the peer's are to be decoded.
-    pub(super) fn has_work(&self) -> bool {
-        self.lane.has_repairs()
-    }
-
-    /// Decodes some of them. True if there are more.
-    pub(super) fn work(&mut self, now: Instant) -> bool {
-        !self.is_lost() && self.lane.decode_repairs(now)
-    }
-
-    /// True if the tunnel had to give way to others.
-    pub(super) fn share_memory(&mut self) -> bool {
-        self.lane.share_memory(&mut self.tunnel, &mut self.quic)
-    }
-
     /// Takes quinn's events and turns them into notices.
     pub(super) fn poll(&mut self, now: Instant) -> Option<ConnectionNotice> {
         loop {
             if let Some(event) = self.tunnel.poll_event() {
-                match event {
-                    TunnelEvent::Flow(_) | TunnelEvent::Packets => self.liveness.on_payload(now),
-                    TunnelEvent::Ready => self.on_hello(),
-                    TunnelEvent::Opened(..)
-                    | TunnelEvent::Inbound(..)
-                    | TunnelEvent::Segments(_)
-                    | TunnelEvent::Publish(_)
-                    | TunnelEvent::Published(..)
-                    | TunnelEvent::Enrol(_)
-                    | TunnelEvent::Enrolled(..)
-                    | TunnelEvent::Query(..)
-                    | TunnelEvent::Answer(..)
-                    | TunnelEvent::Families
-                    | TunnelEvent::SleEpoch(..)
-                    | TunnelEvent::Les(..)
-                    | TunnelEvent::Goaway => {}
-                }
+                self.heed(now, &event);
                 return Some(ConnectionNotice::Tunnel(event));
             }
             if let Some(outage) = self.liveness.take_news() {
@@ -213,42 +158,72 @@ impl Connection {
                 }
                 return None;
             };
-            match event {
-                Event::Connected => {
-                    self.stage.establish();
-                    self.validation.on_established();
-                    self.streams.on_known(&mut self.quic);
-                    self.lane.on_connected(&mut self.tunnel, &mut self.quic);
-                    if self.quic.side().is_client() {
-                        self.start_train();
-                    }
-                    return Some(ConnectionNotice::Connected);
-                }
-                Event::ConnectionLost { reason } => {
-                    self.stage.on_lost(&reason);
-                    self.lane.on_lost(&mut self.tunnel, &mut self.quic);
-                    return Some(ConnectionNotice::Lost(reason));
-                }
-                Event::Stream(event) => {
-                    if matches!(event, StreamEvent::Opened { .. }) {
-                        self.streams.on_opened(&mut self.quic);
-                    }
-                    let (tunnel, quic) = (&mut self.tunnel, &mut self.quic);
-                    if let Err(fault) = self.lane.on_stream_event(now, tunnel, quic, event) {
-                        return Some(self.on_fault(now, fault));
-                    }
-                    if let Some(rate) = self.lane.take_rate_hint() {
-                        self.control.hint(now, rate);
-                    }
-                    if let Some(acks) = self.lane.take_ack_wish() {
-                        self.acks.on_wish(acks);
-                    }
-                }
-                // They were taken as they came.
-                Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {
-                }
+            if let Some(notice) = self.on_quic_event(now, event) {
+                return Some(notice);
             }
         }
+    }
+
+    /// Notes what the tunnel's own `event` means for the connection below.
+    fn heed(&mut self, now: Instant, event: &TunnelEvent) {
+        match event {
+            TunnelEvent::Flow(_) | TunnelEvent::Packets => self.liveness.on_payload(now),
+            TunnelEvent::Ready => self.on_hello(),
+            TunnelEvent::Opened(..)
+            | TunnelEvent::Inbound(..)
+            | TunnelEvent::Segments(_)
+            | TunnelEvent::Publish(_)
+            | TunnelEvent::Published(..)
+            | TunnelEvent::Enrol(_)
+            | TunnelEvent::Enrolled(..)
+            | TunnelEvent::Query(..)
+            | TunnelEvent::Answer(..)
+            | TunnelEvent::Families
+            | TunnelEvent::SleEpoch(..)
+            | TunnelEvent::Les(..)
+            | TunnelEvent::Goaway => {}
+        }
+    }
+
+    /// Takes one of quinn's events; returns the notice that it becomes, if it is one for the shell.
+    fn on_quic_event(&mut self, now: Instant, event: Event) -> Option<ConnectionNotice> {
+        match event {
+            Event::Connected => {
+                self.stage.establish();
+                self.validation.on_established();
+                self.streams.on_known(&mut self.quic);
+                self.lane.on_connected(&mut self.tunnel, &mut self.quic);
+                if self.quic.side().is_client() {
+                    self.start_train();
+                }
+                Some(ConnectionNotice::Connected)
+            }
+            Event::ConnectionLost { reason } => {
+                self.stage.on_lost(&reason);
+                self.lane.on_lost(&mut self.tunnel, &mut self.quic);
+                Some(ConnectionNotice::Lost(reason))
+            }
+            Event::Stream(event) => self.on_stream_event(now, event),
+            // They were taken as they came.
+            Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => None,
+        }
+    }
+
+    fn on_stream_event(&mut self, now: Instant, event: StreamEvent) -> Option<ConnectionNotice> {
+        if matches!(event, StreamEvent::Opened { .. }) {
+            self.streams.on_opened(&mut self.quic);
+        }
+        let (tunnel, quic) = (&mut self.tunnel, &mut self.quic);
+        if let Err(fault) = self.lane.on_stream_event(now, tunnel, quic, event) {
+            return Some(self.on_fault(now, fault));
+        }
+        if let Some(rate) = self.lane.take_rate_hint() {
+            self.control.hint(now, rate);
+        }
+        if let Some(acks) = self.lane.take_ack_wish() {
+            self.acks.on_wish(acks);
+        }
+        None
     }
 
     fn on_fault(&mut self, now: Instant, fault: Fault) -> ConnectionNotice {
@@ -258,12 +233,8 @@ impl Connection {
 
     fn on_hello(&mut self) {
         self.configure_repairs();
-        if let Some(acks) = self
-            .tunnel
-            .agreement()
-            .remote()
-            .and_then(|hello| hello.acks)
-        {
+        let remote = self.tunnel.agreement().remote();
+        if let Some(acks) = remote.and_then(|hello| hello.acks) {
             self.acks.set_policy(acks);
         }
         self.stage.on_hello(self.quic.side());
@@ -286,28 +257,6 @@ impl Connection {
         self.lane.set_fec(&self.tunnel, self.control.current.fec);
     }
 
-    /// Notes whether the wire below delivers in order whatever it takes. Then repairs, copies and trains are of no use: each
-    /// waits behind what it is to make up for.
-    pub(super) fn set_reliable(&mut self, now: Instant, reliable: bool) {
-        if self.control.is_reliable() != reliable {
-            self.control.set_reliable(now, reliable, self.quic.rtt());
-            self.configure_repairs();
-        }
-    }
-
-    /// Headers of each datagram below QUIC, in bytes.
-    fn headers(&self) -> u64 {
-        match self.control.is_reliable() {
-            true => HEADERS,
-            false => self.control.path.headers(),
-        }
-    }
-
-    /// Rate at which the path has delivered lately, or a little more.
-    pub(super) fn delivery_rate(&self) -> BitRate {
-        self.control.gate.flight().delivery_rate()
-    }
-
     /// HELLO is about to leave, and for a round trip nothing follows it.
     fn start_train(&mut self) {
         if !self.control.is_reliable() && self.control.gate.flight().controller().wants_hint() {
@@ -323,15 +272,6 @@ impl Connection {
             self.lane
                 .on_train(&mut self.tunnel, &mut self.quic, estimate);
         }
-    }
-
-    /// Closes the connection with an application code (`PROTOCOL.md` "Closing").
-    pub fn close(&mut self, now: Instant, code: u64, reason: String) {
-        let code = VarInt::from_u64(code).unwrap_or_default();
-        self.quic.close(now, code, Bytes::from(reason));
-        self.duplicates.end_handshake();
-        self.stage.close();
-        self.lane.on_lost(&mut self.tunnel, &mut self.quic);
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {

@@ -16,12 +16,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bentpipe_proto::tunnel::{CloseCode, Families};
-use quinn_proto::{
-    DatagramEvent, EcnCodepoint, Endpoint, EndpointEvent, QlogStream, ServerConfig, Transmit,
-};
+use quinn_proto::{DatagramEvent, EcnCodepoint, Endpoint, QlogStream, ServerConfig, Transmit};
 
-use super::arrival::{Arrival, Routed};
-use super::connection::{Connection, ConnectionNotice, Kind, Unreachable};
+use super::arrival::{Arrival, Kind, Routed};
+use super::connection::{Connection, ConnectionNotice, Unreachable};
 use super::handshakes::Handshakes;
 use super::identity;
 use super::ledger::Ledger;
@@ -264,16 +262,6 @@ impl Engine {
         self.handshakes.subsides()
     }
 
-    fn respond(&mut self, transmit: Output, bytes: Vec<u8>) {
-        // Stateless answers are cheap to lose and must not pile up.
-        if self.responses.len() < 256 {
-            self.strays
-                .sent
-                .enter_stray(transmit.destination, transmit.size);
-            self.responses.push_back((transmit, bytes));
-        }
-    }
-
     /// Runs every timer that is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(id) = self.timers.pop_due(now) {
@@ -325,30 +313,6 @@ impl Engine {
                 connection: id,
                 notice,
             });
-        }
-    }
-
-    /// Lets go of a connection, in whatever state it is.
-    fn forget(&mut self, id: ConnectionId) {
-        self.timers.set(id, None);
-        self.dirty.remove(id);
-        self.handshakes.forget(id);
-        let Some((mut connection, own_handle)) = self.connections.remove(id) else {
-            return;
-        };
-        self.past += connection.totals();
-        if let Some((shard, placement)) = &self.placement {
-            placement.closed(*shard);
-        }
-        if !own_handle {
-            return;
-        }
-        let handle = connection.handle;
-        while let Some(event) = connection.quic.poll_endpoint_events() {
-            self.endpoint.handle_event(handle, event);
-        }
-        if !connection.quic.is_drained() {
-            self.endpoint.handle_event(handle, EndpointEvent::drained());
         }
     }
 

@@ -13,6 +13,7 @@ use bentpipe_units::BitRate;
 
 use super::gate::Gate;
 use super::profile::{Link, Path};
+use super::reliable::HEADERS;
 
 /// Largest first window that may be asked for, in packets.
 pub const MAX_INITIAL_WINDOW: u64 = 1000;
@@ -149,6 +150,14 @@ impl SendControl {
     /// True if the wire below delivers in order whatever it takes: nothing is to be sent twice.
     pub(super) fn is_reliable(&self) -> bool {
         self.reliable
+    }
+
+    /// Headers of each datagram below QUIC, in bytes.
+    pub(super) fn headers(&self) -> u64 {
+        match self.is_reliable() {
+            true => HEADERS,
+            false => self.path.headers(),
+        }
     }
 
     /// Notes that the wire below delivers in order whatever it takes from now on, or no more.

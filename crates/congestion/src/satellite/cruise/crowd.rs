@@ -13,17 +13,14 @@ use std::time::{Duration, Instant};
 use crate::ablation::Part;
 
 use super::super::super::{bytes_in, scaled};
-use super::super::belief::Bottleneck;
+use super::super::belief::{Bottleneck, Evidence};
 use super::super::common::EMPTY;
 use super::super::losses::Losses;
+use super::super::path::{FAR, NEAR, Path};
 use super::super::pulse::SLOWEST;
 use super::super::share::Seen;
-use super::{Cruise, LOSS_MARGIN};
+use super::Cruise;
 
-/// In a low orbit the path's length changes more, and sooner, than a common queue would tell.
-pub(in super::super) const NEAR: Duration = Duration::from_millis(100);
-/// From here on a round trip is long.
-pub(super) const FAR: Duration = Duration::from_millis(200);
 /// With fewer packets to a round trip single ones are a queue.
 const FEWEST: u64 = 40;
 /// Share of losses beyond the path's own that is no chance.
@@ -66,23 +63,37 @@ impl Cruise {
         }
     }
 
-    /// Rate that this tunnel had, if another sender fills the queue now.
-    pub(in super::super) fn is_crowded(&self) -> Option<u64> {
-        let near = self.base < FAR;
-        let crowded =
-            self.share.is_crowded(near, self.trains.know()) && (!near || self.is_shared());
-        let crowded = Part::Crowded.or(crowded, false);
-        crowded.then(|| self.rate.max(self.share.had()))
+    /// Evidence of a round that has ended with `in_flight` bytes under way: its smallest round-trip time was `rtt`, and its queue
+    /// `long` for what the rate was until then.
+    pub(in super::super) fn evidence(
+        &self,
+        rtt: Duration,
+        long: bool,
+        path: &Path,
+        in_flight: u64,
+        most_in_flight: u64,
+    ) -> Evidence {
+        // Where round trips are short, whose queue stands is told by company alone.
+        let far = self.base >= FAR;
+        let patient = far || self.is_shared();
+        let crowded = self.share.is_crowded(!far, self.trains.know()) && patient;
+        let had = self.rate.max(self.share.had());
+        Evidence {
+            usual: self.bottleneck(),
+            never_empty: Part::Crowded.or(crowded, false).then(|| bytes_in(had, rtt)),
+            still: Part::Still.or(far && self.share.is_still(), false),
+            overflows: Part::Ceiling.or(self.ceiling.is_hit(), false),
+            pushed_out: Part::PushedOut.or(self.company.pushes_out(self.rate), false) && long,
+            far: path.is_far(),
+            patient,
+            in_flight,
+            most_in_flight,
+        }
     }
 
     /// Records that another sender filled the queue until now.
     pub(in super::super) fn beware(&mut self) {
         self.share.beware(self.rate);
-    }
-
-    /// True if the queue neither grows nor shrinks where round trips are long.
-    pub(in super::super) fn is_still(&self) -> bool {
-        Part::Still.or(self.base >= FAR && self.share.is_still(), false)
     }
 
     /// Records that what looked like a crowd's queue was the path's length.
@@ -93,11 +104,6 @@ impl Cruise {
     /// True if another sender may be filling the queue.
     pub(in super::super) fn is_suspicious(&self) -> bool {
         self.share.is_suspicious()
-    }
-
-    /// Whose queue stands is told by that alone.
-    pub(in super::super) fn is_patient(&self) -> bool {
-        self.base >= FAR || self.is_shared()
     }
 
     /// A round ended behind `queue`.
@@ -167,5 +173,5 @@ pub(in super::super) fn is_thin(rate: u64, base: Duration, mtu: u64) -> bool {
 /// Far more is lost than the path's own, whatever is chance.
 pub(super) fn overflows(losses: &Losses) -> bool {
     let lost = losses.share_of_last().unwrap_or(0.0);
-    losses.was_excessive(LOSS_MARGIN) || lost > losses.baseline() + OVERFLOWING
+    losses.was_excessive() || lost > losses.baseline() + OVERFLOWING
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::ablation::Part;
 
+use super::super::super::whole;
 use super::super::pulse::{SLOWEST, proportion};
 use super::SPREAD;
 
@@ -81,11 +82,5 @@ impl Dips {
 
 /// Number of `rounds`, or as many as last `seconds` on a path with round trips of `base`.
 fn rounds(rounds: u64, seconds: f64, base: Duration) -> u64 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a few hundred"
-    )]
-    let lasting = (seconds / base.as_secs_f64().max(0.01)) as u64;
-    rounds.max(lasting)
+    rounds.max(whole(seconds / base.as_secs_f64().max(0.01)))
 }

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use crate::ablation::Part;
 
-use super::super::super::scaled;
+use super::super::super::{float, scaled};
 use super::super::belief::Bottleneck;
 use super::super::losses::Losses;
 use super::super::path::{Path, Round};
 use super::super::pulse::{SLOWEST, proportion};
 use super::crowd::overflows;
-use super::{AS_SENT, Cruise, LOSS_MARGIN, Stage, sent};
+use super::{AS_SENT, Cruise, Stage, sent};
 
 /// The least queue that is taken for one at which packets are marked.
 const ROOM_LEAST: Duration = Duration::from_millis(2);
@@ -48,8 +48,7 @@ impl Cruise {
 
     /// What the queue is to be.
     pub(in super::super) fn target(&self, mtu: u64) -> Duration {
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let (rate, packet) = (self.rate.max(1) as f64, mtu as f64);
+        let rate = float(self.rate.max(1));
         let target = (TARGET * (REFERENCE / rate).sqrt()).min(1.0);
         let target = Part::LowerTarget.or(target, TARGET);
         let mut target = Duration::from_secs_f64(target).clamp(TARGET_BOUNDS[0], TARGET_BOUNDS[1]);
@@ -61,7 +60,7 @@ impl Cruise {
         }
         // Less than two packets is no queue.
         target.max(Duration::from_secs_f64(
-            (2.0 * packet / rate).min(MOST_TARGET),
+            (2.0 * float(mtu) / rate).min(MOST_TARGET),
         ))
     }
 
@@ -75,7 +74,7 @@ impl Cruise {
         if !self.trend.end_round() || round.rate == 0 {
             return;
         }
-        let excessive = losses.was_excessive(LOSS_MARGIN);
+        let excessive = losses.was_excessive();
         self.trend.add(round.sent, round.rate, excessive);
         let seen = sent(round.rate, losses.share());
         let overloaded = if losses.are_usual() {
@@ -141,7 +140,7 @@ impl Cruise {
         if !losses.is_known() {
             self.dips.hasten();
         }
-        let lossy = losses.was_excessive(LOSS_MARGIN) && self.bottleneck() != Bottleneck::Policed;
+        let lossy = losses.was_excessive() && self.bottleneck() != Bottleneck::Policed;
         let suspicious = lossy && queue <= self.high(mtu);
         let due = self.dips.is_due(suspicious) && !losses.is_waiting();
         if !Part::Dips.or(due, false) {
@@ -152,7 +151,7 @@ impl Cruise {
         let depth = self.dips.begin(queue, self.base, deep, shared, spread);
         self.stage = Stage::Dip { gain: 1000 - depth };
         self.company.on_dip(queue);
-        losses.start_quiet(now, share(depth), rate);
+        losses.start_quiet(now, float(depth) / 1000.0, rate);
     }
 
     /// Packets that are lost behind a short queue, and not without one, are dropped by whoever manages that queue (CoDel): from now on it
@@ -171,9 +170,4 @@ impl Cruise {
         let queue = queue.max(ROOM_LEAST);
         self.room = Some(self.room.map_or(queue, |room| room.min(queue)));
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "at most a few thousand")]
-fn share(permille: u64) -> f64 {
-    permille as f64 / 1000.0
 }

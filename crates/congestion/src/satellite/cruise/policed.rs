@@ -85,33 +85,16 @@ impl Policed {
         }
     }
 
-    /// The rate after a round in which the share `excess` was lost beyond the path's own losses; or the first one, and
-    /// there is no policer.
-    fn follow(&mut self, rate: u64, excess: f64) -> Followed {
-        let next = share_of(rate, 1.0 + CREEP - PART * excess);
-        if next < share_of(self.first, REFUTED) {
-            let first = self.first;
-            self.forget();
-            return Followed::Refuted(first);
-        }
-        Followed::Rate(next)
-    }
-
-    /// The rate after a round at `rate` before a policer, without a queue.
+    /// The rate after a round at `rate` before a policer, without a queue; the first one again if there is no policer.
     pub(super) fn after_round(&mut self, rate: u64, losses: &mut Losses) -> u64 {
         let lost = losses.share_of_last().unwrap_or(losses.baseline());
-        match self.follow(rate, lost - losses.baseline()) {
-            Followed::Rate(rate) => rate,
-            Followed::Refuted(rate) => {
-                losses.learn_last();
-                rate
-            }
+        let next = share_of(rate, 1.0 + CREEP - PART * (lost - losses.baseline()));
+        if next >= share_of(self.first, REFUTED) {
+            return next;
         }
+        let first = self.first;
+        self.forget();
+        losses.learn_last();
+        first
     }
-}
-
-/// What became of the rate.
-enum Followed {
-    Rate(u64),
-    Refuted(u64),
 }

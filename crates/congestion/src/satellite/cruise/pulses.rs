@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 use crate::ablation::Part;
 
 use super::super::super::scaled;
-use super::super::losses::Losses;
-use super::super::path::Path;
+use super::super::losses::{Losses, MARGIN};
+use super::super::path::{FAR, Path};
 use super::super::pulse::{Found, Pulse};
-use super::crowd::FAR;
 use super::policed::Policed;
-use super::{AS_SENT, LOSS_MARGIN, SPREAD, sent};
+use super::{AS_SENT, SPREAD, sent};
 
 /// How much faster a pulse is, in permille: the first, and at most after successes, each of which doubles it.
 const FIRST_STEP: u64 = 250;
@@ -130,7 +129,7 @@ impl Pulses {
         let excess = losses.excess_of_pulse();
         let found = pulse.found(rate, excess, losses.surplus_of_pulse());
         let as_known = scaled(rate, 1000 + AS_SENT.max(pulse.doubt()));
-        self.full = excess < LOSS_MARGIN && matches!(found, Found::Part(rate) if rate <= as_known);
+        self.full = excess < MARGIN && matches!(found, Found::Part(rate) if rate <= as_known);
         match found {
             Found::All(rate) => {
                 if policed.on_passed_pulse() {
@@ -143,9 +142,7 @@ impl Pulses {
             }
             // Within what a pulse can tell: where round trips are long, a rate raised by its error would fill the queue for seconds.
             // Where the path loses packets, nothing else raises it as well.
-            Found::Part(rate)
-                if rate <= as_known && base >= FAR && losses.baseline() < LOSS_MARGIN =>
-            {
+            Found::Part(rate) if rate <= as_known && base >= FAR && losses.baseline() < MARGIN => {
                 policed.forget();
             }
             Found::Part(rate) => {

@@ -13,9 +13,9 @@ use crate::ablation::Part;
 
 use super::super::super::{bytes_in, scaled};
 use super::super::capacity::Capacity;
+use super::super::path::NEAR;
 use super::super::pulse::SLOWEST;
 use super::super::share::{COMPANY, Share};
-use super::crowd::NEAR;
 
 /// With fewer packets to a round trip a train would be a long queue of its own.
 const WIDE: u64 = 96;
@@ -45,11 +45,11 @@ pub(super) struct Trains {
 }
 
 impl Trains {
-    /// Knowledge of the same path for another rate.
-    pub(super) fn again(self) -> Self {
+    /// Record for another rate over the same path: what was in doubt was the old one.
+    pub(super) fn without_stroke(self) -> Self {
         Self {
-            capacity: self.capacity,
             stroke: None,
+            ..self
         }
     }
 

@@ -2,6 +2,8 @@
 
 use crate::ablation::Part;
 
+use super::super::super::float;
+
 /// Share by which more may be sent than delivered while the queue neither grows nor shrinks.
 const STEADY: f64 = 0.03;
 
@@ -35,12 +37,8 @@ impl Trend {
 
     /// Takes a round that counts, in which `sent` and `delivered` bytes a second were, and more lost than usual if `excessive`.
     pub(super) fn add(&mut self, sent: u64, delivered: u64, excessive: bool) {
-        self.excessive = match excessive {
-            true => self.excessive + 1,
-            false => 0,
-        };
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let growth = sent as f64 / delivered as f64 - 1.0;
+        self.excessive = if excessive { self.excessive + 1 } else { 0 };
+        let growth = float(sent) / float(delivered) - 1.0;
         self.growth += (growth - self.growth) / 8.0;
     }
 

@@ -12,6 +12,31 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    pub(super) fn acked(count: f64) -> Self {
+        Self {
+            acked: count,
+            lost: 0.0,
+        }
+    }
+
+    pub(super) fn lost(count: f64) -> Self {
+        Self {
+            acked: 0.0,
+            lost: count,
+        }
+    }
+
+    pub(super) fn add(&mut self, more: Self) {
+        self.acked += more.acked;
+        self.lost += more.lost;
+    }
+
+    /// Lets what was counted until now weigh half as much.
+    pub(super) fn halve(&mut self) {
+        self.acked /= 2.0;
+        self.lost /= 2.0;
+    }
+
     pub(super) fn total(self) -> f64 {
         self.acked + self.lost
     }
@@ -42,8 +67,11 @@ impl Span {
         }
     }
 
-    pub(super) fn covers(&self, sent: Instant) -> bool {
-        sent >= self.start && !self.is_before(sent)
+    /// Counts packets that left at `sent`, if that was in the span.
+    pub(super) fn count(&mut self, packets: Tally, sent: Instant) {
+        if sent >= self.start && !self.is_before(sent) {
+            self.tally.add(packets);
+        }
     }
 
     fn is_before(&self, sent: Instant) -> bool {
@@ -104,8 +132,8 @@ impl Quiet {
     }
 
     pub(super) fn on_lost(&mut self, count: f64, sent: Instant) {
-        if let Some(span) = self.span.as_mut().filter(|span| span.covers(sent)) {
-            span.tally.lost += count;
+        if let Some(span) = &mut self.span {
+            span.count(Tally::lost(count), sent);
         }
     }
 
@@ -120,9 +148,7 @@ impl Quiet {
     ) -> Option<Answer> {
         let span = self.span.as_mut()?;
         if !span.is_before(sent) {
-            if span.covers(sent) {
-                span.tally.acked += count;
-            }
+            span.count(Tally::acked(count), sent);
             return None;
         }
         let span = self.span.take()?;
@@ -140,8 +166,7 @@ impl Quiet {
             self.total = Tally::default();
             return None;
         }
-        self.total.acked += span.tally.acked;
-        self.total.lost += span.tally.lost;
+        self.total.add(span.tally);
         if self.total.total() < MIN_PACKETS {
             return None;
         }

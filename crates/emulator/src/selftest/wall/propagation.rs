@@ -63,39 +63,16 @@ fn one(delay_ms: u64, count: u16, gap: Duration) -> Result<Measured> {
     errors.sort_by(f64::total_cmp);
     let case = |what: &str| format!("{count} pings, {delay_ms} ms one way: {what}");
     let answered = errors.len() as f64;
+    let error = |what, at, most| {
+        let error = quantile(&errors, at);
+        Row::within("propagation", case(what), error, 0.0..=most, "ms", 3)
+    };
+    let all = f64::from(count);
     let mut rows = vec![
-        Row::within(
-            "propagation",
-            case("answered"),
-            answered,
-            f64::from(count)..=f64::from(count),
-            "",
-            0,
-        ),
-        Row::within(
-            "propagation",
-            case("least error"),
-            quantile(&errors, 0.0),
-            0.0..=1.0,
-            "ms",
-            3,
-        ),
-        Row::within(
-            "propagation",
-            case("median error"),
-            quantile(&errors, 0.5),
-            0.0..=0.3,
-            "ms",
-            3,
-        ),
-        Row::within(
-            "propagation",
-            case("p99 of errors"),
-            quantile(&errors, 0.99),
-            0.0..=1.0,
-            "ms",
-            3,
-        ),
+        Row::within("propagation", case("answered"), answered, all..=all, "", 0),
+        error("least error", 0.0, 1.0),
+        error("median error", 0.5, 0.3),
+        error("p99 of errors", 0.99, 1.0),
     ];
     let (gateway, terminal) = wire.sockets()?;
     let nominal = delay_ms as f64 + STAMPED as f64 * 8.0 / RATE * 1e3;

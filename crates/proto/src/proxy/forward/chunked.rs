@@ -32,6 +32,32 @@ enum State {
     Done,
 }
 
+impl State {
+    const BEFORE_SIZE: Self = Self::Size {
+        size: 0,
+        digits: 0,
+        over: false,
+    };
+}
+
+/// State after another `byte` of the line of a chunk's size; `None`: that is no such line.
+fn in_size_line(byte: u8, size: u64, digits: u32, over: bool) -> Option<State> {
+    let over = match byte {
+        b'\r' if digits > 0 => return Some(State::SizeEnd { size }),
+        _ if !over && byte.is_ascii_hexdigit() => {
+            let digit = char::from(byte).to_digit(16)?;
+            // Sixteen digits fill 64 bits; leading zeros beyond are suspicious.
+            let size = (digits < 16).then_some(size << 4 | u64::from(digit))?;
+            let digits = digits + 1;
+            return Some(State::Size { size, digits, over });
+        }
+        // Behind the digits extensions may follow, which nobody needs.
+        b';' | b' ' | b'\t' => digits > 0,
+        _ => over && byte != b'\n' && byte != 0,
+    };
+    over.then_some(State::Size { size, digits, over })
+}
+
 /// Follows a body of chunks.
 #[derive(Debug, Clone)]
 pub struct Chunks {
@@ -43,11 +69,7 @@ pub struct Chunks {
 impl Default for Chunks {
     fn default() -> Self {
         Self {
-            state: State::Size {
-                size: 0,
-                digits: 0,
-                over: false,
-            },
+            state: State::BEFORE_SIZE,
             line: 0,
         }
     }
@@ -91,40 +113,7 @@ impl Chunks {
             return None;
         }
         Some(match (self.state, byte) {
-            (State::Size { size, digits, .. }, b'\r') if digits > 0 => State::SizeEnd { size },
-            (
-                State::Size {
-                    size,
-                    digits,
-                    over: false,
-                },
-                _,
-            ) if byte.is_ascii_hexdigit() => {
-                let digit = char::from(byte).to_digit(16)?;
-                State::Size {
-                    // Sixteen digits fill 64 bits; leading zeros beyond are suspicious.
-                    size: (digits < 16).then_some(size << 4 | u64::from(digit))?,
-                    digits: digits + 1,
-                    over: false,
-                }
-            }
-            (State::Size { size, digits, .. }, b';' | b' ' | b'\t') if digits > 0 => State::Size {
-                size,
-                digits,
-                over: true,
-            },
-            (
-                State::Size {
-                    size,
-                    digits,
-                    over: true,
-                },
-                _,
-            ) if byte != b'\n' && byte != 0 => State::Size {
-                size,
-                digits,
-                over: true,
-            },
+            (State::Size { size, digits, over }, _) => in_size_line(byte, size, digits, over)?,
             (State::SizeEnd { size }, b'\n') => {
                 self.line = 0;
                 match size {
@@ -135,11 +124,7 @@ impl Chunks {
             (State::DataCr, b'\r') => State::DataLf,
             (State::DataLf, b'\n') => {
                 self.line = 0;
-                State::Size {
-                    size: 0,
-                    digits: 0,
-                    over: false,
-                }
+                State::BEFORE_SIZE
             }
             (State::Trailer { length }, b'\r') => State::TrailerEnd { length },
             (State::Trailer { length }, _) if byte != b'\n' && byte != 0 => {

@@ -3,6 +3,11 @@
 //! Bytes written to a stream are out of reach, so that only as many are to be written as the next batch takes. A batch that is not
 //! full shows that quinn has nothing left, or that its next DATAGRAM frame did not fit in.
 
+use std::time::Duration;
+
+use bentpipe_proto::relay::SEND_BUFFER;
+use bentpipe_units::BitRate;
+
 /// Bytes of a full datagram that are no payload, about: short header, tag, STREAM header.
 const OVERHEAD: usize = 32;
 
@@ -12,6 +17,12 @@ const SHORT: usize = 16;
 /// Full datagrams in a row after which nothing is written until quinn has run dry: an estimate that is a few bytes off
 /// would leave them in quinn, datagram for datagram, for as long as the bulk goes on.
 const UNCHECKED: usize = 512;
+
+/// Bulk alone is written for so long ahead, within bounds: what comes in meanwhile waits for that.
+const AHEAD: Duration = Duration::from_millis(2);
+const MOST_AHEAD: usize = SEND_BUFFER / 2;
+/// Only while so many bytes are under way: quinn searches them piece by piece, and fewer pieces are searched soon.
+const MANY: u64 = 1 << 20;
 
 /// Estimate of what quinn holds and has not sent.
 #[derive(Debug, Default)]
@@ -91,6 +102,15 @@ impl Backlog {
     pub(super) fn on_repeated_sent(&mut self, datagrams: usize) {
         self.repeated = self.repeated.saturating_sub(datagrams);
     }
+}
+
+/// Bytes that are to be written at once if nothing but bulk waits, while so many are `in_flight` and more leave at `rate`.
+pub(super) fn written_ahead(in_flight: u64, rate: BitRate) -> usize {
+    if in_flight < MANY {
+        return 0;
+    }
+    let ahead = rate.bytes_in(AHEAD).as_u64();
+    usize::try_from(ahead).map_or(MOST_AHEAD, |ahead| ahead.min(MOST_AHEAD))
 }
 
 #[cfg(test)]

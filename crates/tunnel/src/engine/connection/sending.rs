@@ -3,29 +3,22 @@
 //! Every datagram comes from quinn's `poll_transmit`, with the gate open or shut; `lone_copies.rs` and `handshake_copies.rs` send some of
 //! them again. Whose bytes are in them is the tunnel's business.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bentpipe_congestion::{LARGEST_BATCH, MAX_BATCH as PACED_BATCH};
 use bentpipe_proto::fec::Path;
-use bentpipe_proto::relay::SEND_BUFFER;
 use bentpipe_proto::tunnel::{Awaited, MAX_TRAIN};
 use quinn_proto::Transmit;
 
 use super::super::tuning::DATAGRAM_BUFFER;
 use super::acknowledgements::ack_eliciting;
-use super::backlog::SentBatch;
+use super::backlog::{SentBatch, written_ahead};
 use super::{Connection, LEAST_ROOM, Shut};
 use crate::transport::{Batch, Written};
 
 /// Most datagrams built in one go, of data that the pacer permits, and of everything else.
 const MOST: usize = LARGEST_BATCH as usize;
 const MAX_BATCH: usize = PACED_BATCH as usize;
-
-/// Bulk alone is written for so long ahead, within bounds: what comes in meanwhile waits for that.
-const AHEAD: Duration = Duration::from_millis(2);
-const MOST_AHEAD: usize = SEND_BUFFER / 2;
-/// Only while so many bytes are under way: quinn searches them piece by piece, and fewer pieces are searched soon.
-const MANY: u64 = 1 << 20;
 
 /// Share of a round trip's bytes that may be said again.
 const OF_ROUND: u64 = 4;
@@ -44,7 +37,7 @@ impl Connection {
         let count = transmit.size.div_ceil(size_of_each(&transmit).max(1)) as u64;
         self.validation.on_sent(transmit.size, count);
         let frames = self.quic.stats().frame_tx;
-        let headers = self.headers();
+        let headers = self.control.headers();
         let handshake = !self.stage.is_established();
         self.books
             .on_sent(frames, transmit.size as u64, count, headers, handshake);
@@ -76,9 +69,7 @@ impl Connection {
             self.probe(now);
             // How fast probes are acknowledged is not how fast the path is.
             self.control.gate.flight().set_app_limited();
-            return self
-                .transmit_through_gate(now, 1, buf)
-                .map(|(transmit, _)| transmit);
+            return self.transmit_one(now, buf);
         }
         self.demand_acks(now);
         let transmit = self
@@ -117,8 +108,7 @@ impl Connection {
         self.quic.ping();
         // How fast it is acknowledged is not how fast the path is.
         self.control.gate.flight().keep_app_limited();
-        self.transmit_through_gate(now, 1, buf)
-            .map(|(transmit, _)| transmit)
+        self.transmit_one(now, buf)
     }
 
     /// Sends what the peer waits for after a silence, whatever the window says: what fills that is in flight no more.
@@ -158,10 +148,9 @@ impl Connection {
         };
         let most = usize::try_from(round).unwrap_or(usize::MAX);
         let most = most.clamp(size, MAX_BATCH * size);
-        let bounds = (size, most);
         let frames = self
             .lane
-            .say_again(&mut self.tunnel, (now, rtt), awaited, bounds);
+            .say_again(&mut self.tunnel, (now, rtt), awaited, (size, most));
         let count = frames
             .into_iter()
             .map_while(|frame| datagrams.send(frame, false).ok())
@@ -226,52 +215,25 @@ impl Connection {
                 return Some(transmit);
             }
             let waiting = self.waiting_datagrams();
-            let room = permits * mtu;
-            let want = self.backlog.wanted(room, waiting);
-            let written = if want > 0 {
-                let bulk = self.ahead();
-                let batch = Batch {
-                    max: want,
-                    bulk,
-                    mtu,
-                };
-                self.lane
-                    .write(now, &mut self.tunnel, &mut self.quic, batch)
-            } else {
-                Written::default()
-            };
             let had = self.backlog.streams();
+            let written = self.write(now, permits * mtu, waiting, mtu);
             let Some((transmit, lost)) = self.transmit_through_gate(now, permits, buf) else {
                 self.backlog.on_dry();
                 if written.total() > 0 {
                     return None;
                 }
-                if had == 0 && waiting > 0 {
-                    self.permit.set(Some(Shut::Unproven));
-                    return None;
-                }
                 if had == 0 {
-                    self.control.gate.flight().set_app_limited();
+                    self.on_nothing_left(waiting);
                     return None;
                 }
                 // quinn had less left than thought: write and ask once more.
                 continue;
             };
-            if written.alone > 0 && !self.control.is_reliable() && self.lane.wants_copies() {
-                // Behind what was left from before it may be anywhere in the batch; else it comes first.
-                let first = if had > 0 {
-                    MOST
-                } else {
-                    1 + written.alone / mtu
-                };
-                let batch = Transmit { ..transmit };
-                self.duplicates
-                    .on_alone(now, &batch, buf, first, self.quic.rtt());
-            }
+            self.copy_alone(now, &transmit, buf, (had, written.alone), mtu);
             let left = self.waiting_datagrams();
             self.backlog.on_sent(SentBatch {
                 size: transmit.size,
-                room,
+                room: permits * mtu,
                 mtu,
                 written: written.streams,
                 lost,
@@ -287,14 +249,44 @@ impl Connection {
         }
     }
 
-    /// Bytes that are to be written at once if nothing but bulk waits.
-    fn ahead(&self) -> usize {
-        let flight = self.control.gate.flight();
-        if flight.in_flight() < MANY {
-            return 0;
+    /// Writes into streams what fits into `room` bytes beside what quinn still has, and `waiting` bytes of DATAGRAM frames.
+    fn write(&mut self, now: Instant, room: usize, waiting: usize, mtu: usize) -> Written {
+        let max = self.backlog.wanted(room, waiting);
+        if max == 0 {
+            return Written::default();
         }
-        let ahead = flight.controller().pacing_rate().bytes_in(AHEAD).as_u64();
-        usize::try_from(ahead).map_or(MOST_AHEAD, |ahead| ahead.min(MOST_AHEAD))
+        let flight = self.control.gate.flight();
+        let bulk = written_ahead(flight.in_flight(), flight.controller().pacing_rate());
+        drop(flight);
+        let batch = Batch { max, bulk, mtu };
+        self.lane
+            .write(now, &mut self.tunnel, &mut self.quic, batch)
+    }
+
+    /// Nothing was written and quinn has nothing: either the peer has yet to prove its address, or there is no more to send.
+    fn on_nothing_left(&mut self, waiting: usize) {
+        if waiting > 0 {
+            self.permit.set(Some(Shut::Unproven));
+        } else {
+            self.control.gate.flight().set_app_limited();
+        }
+    }
+
+    /// Keeps a copy of what stands `alone` in a batch that has just left, behind the bytes that quinn `had` from before.
+    fn copy_alone(
+        &mut self,
+        now: Instant,
+        batch: &Transmit,
+        buf: &[u8],
+        (had, alone): (usize, usize),
+        mtu: usize,
+    ) {
+        if alone > 0 && !self.control.is_reliable() && self.lane.wants_copies() {
+            // Behind what was left from before it may be anywhere in the batch; else it comes first.
+            let first = if had > 0 { MOST } else { 1 + alone / mtu };
+            self.duplicates
+                .on_alone(now, batch, buf, first, self.quic.rtt());
+        }
     }
 
     /// Bytes of DATAGRAM frames that quinn still has, each with about its packet's overhead.
@@ -325,17 +317,16 @@ impl Connection {
         }
         if self.acks.take_overdue(now, self.quic.rtt()) {
             // With the gate open quinn says everything it has to say; if that is nothing, so be it.
-            return self
-                .transmit_through_gate(now, 1, buf)
-                .map(|(transmit, _)| transmit);
+            return self.transmit_one(now, buf);
         }
         let transmit = self.quic.poll_transmit(now, 1, buf)?;
-        if self.copies_handshake() {
-            let ready = self.tunnel.agreement().remote().is_some();
-            let frames = self.quic.stats().frame_tx;
-            self.duplicates
-                .on_handshake(now, ready, &frames, &transmit, buf);
-        }
+        self.copy_handshake(now, &transmit, buf);
+        Some(transmit)
+    }
+
+    /// Asks quinn for one datagram, with the gate open.
+    fn transmit_one(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let (transmit, _) = self.transmit_through_gate(now, 1, buf)?;
         Some(transmit)
     }
 
@@ -375,19 +366,21 @@ impl Connection {
             };
             self.lane.on_path(now, transmit.size, &path);
         }
-        if self.copies_handshake() {
-            let ready = self.tunnel.agreement().remote().is_some();
-            self.duplicates
-                .on_handshake(now, ready, &sent, &transmit, buf);
-        }
+        self.copy_handshake(now, &transmit, buf);
         Some((transmit, lost))
     }
 
-    /// True if what leaves now may have to leave again.
-    fn copies_handshake(&self) -> bool {
-        !self.control.is_reliable()
+    /// Keeps a copy of what has just left if that is a part of the handshake, which may have to leave again.
+    fn copy_handshake(&mut self, now: Instant, transmit: &Transmit, buf: &[u8]) {
+        let copies = !self.control.is_reliable()
             && self.duplicates.wants_handshake()
-            && self.validation.permits_copies()
+            && self.validation.permits_copies();
+        if copies {
+            let ready = self.tunnel.agreement().remote().is_some();
+            let sent = self.quic.stats().frame_tx;
+            self.duplicates
+                .on_handshake(now, ready, &sent, transmit, buf);
+        }
     }
 
     /// Sends once more what stands alone.

@@ -1,4 +1,4 @@
-//! What the shell asks of a connection, for `status`, metrics and records, and what it tells one.
+//! What the engine and its shell ask of a connection, for turns, `status`, metrics and records, and what they tell one.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use bentpipe_congestion::{Kind, Saved};
 use bentpipe_proto::tunnel::CloseCode;
 use bentpipe_units::BitRate;
 use bytes::Bytes;
-use quinn_proto::Dir;
+use quinn_proto::{Dir, VarInt};
 use zeroize::Zeroizing;
 
 use super::super::ledger::Ledger;
@@ -146,6 +146,36 @@ impl Connection {
             .close(sent, received, path.lost_bytes, path.lost_packets)
     }
 
+    /// True once nothing more is owed to the peer.
+    pub(in crate::engine) fn is_over(&self) -> bool {
+        self.stage.is_over(self.quic.side(), self.quic.is_drained())
+    }
+
+    /// True once the end was reported.
+    pub(in crate::engine) fn is_lost(&self) -> bool {
+        self.stage.is_lost()
+    }
+
+    /// Repairs of the peer's are to be decoded.
+    pub(in crate::engine) fn has_work(&self) -> bool {
+        self.lane.has_repairs()
+    }
+
+    /// Decodes some of them. True if there are more.
+    pub(in crate::engine) fn work(&mut self, now: Instant) -> bool {
+        !self.is_lost() && self.lane.decode_repairs(now)
+    }
+
+    /// True if the tunnel had to give way to others.
+    pub(in crate::engine) fn share_memory(&mut self) -> bool {
+        self.lane.share_memory(&mut self.tunnel, &mut self.quic)
+    }
+
+    /// Rate at which the path has delivered lately, or a little more.
+    pub(in crate::engine) fn delivery_rate(&self) -> BitRate {
+        self.control.gate.flight().delivery_rate()
+    }
+
     /// Figures that are summed over connections.
     pub(in crate::engine) fn totals(&self) -> Totals {
         Totals {
@@ -158,6 +188,29 @@ impl Connection {
     /// Datagrams that left a second time.
     pub fn repeated(&self) -> u64 {
         self.duplicates.repeated()
+    }
+
+    /// The connection began with a datagram of `size` bytes.
+    pub(in crate::engine) fn began_with(&mut self, size: usize) {
+        self.validation.began_with(size);
+    }
+
+    /// Closes the connection with an application code (`PROTOCOL.md` "Closing").
+    pub fn close(&mut self, now: Instant, code: u64, reason: String) {
+        let code = VarInt::from_u64(code).unwrap_or_default();
+        self.quic.close(now, code, Bytes::from(reason));
+        self.duplicates.end_handshake();
+        self.stage.close();
+        self.lane.on_lost(&mut self.tunnel, &mut self.quic);
+    }
+
+    /// Notes whether the wire below delivers in order whatever it takes. Then repairs, copies and trains are of no use: each
+    /// waits behind what it is to make up for.
+    pub(in crate::engine) fn set_reliable(&mut self, now: Instant, reliable: bool) {
+        if self.control.is_reliable() != reliable {
+            self.control.set_reliable(now, reliable, self.quic.rtt());
+            self.configure_repairs();
+        }
     }
 
     /// Bounds what leaves before the peer was heard (client): a peer that is not there costs no more.

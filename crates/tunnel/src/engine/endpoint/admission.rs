@@ -1,4 +1,4 @@
-//! How connections begin: those this side starts, and those it takes.
+//! How connections begin, those this side starts and those it takes, and how they are forgotten.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::time::Instant;
 use bentpipe_proto::tunnel::capability;
 use quinn_proto::crypto::ClientConfig as ClientCrypto;
 use quinn_proto::{
-    ClientConfig, ConnectError, ConnectionHandle, Incoming, QlogStream, ServerConfig, Side,
+    ClientConfig, ConnectError, ConnectionHandle, EndpointEvent, Incoming, QlogStream,
+    ServerConfig, Side,
 };
 
 use super::super::connection::Connection;
@@ -159,6 +160,30 @@ impl Engine {
                     self.respond(transmit, buf);
                 }
             }
+        }
+    }
+
+    /// Lets go of a connection, in whatever state it is.
+    pub(super) fn forget(&mut self, id: ConnectionId) {
+        self.timers.set(id, None);
+        self.dirty.remove(id);
+        self.handshakes.forget(id);
+        let Some((mut connection, own_handle)) = self.connections.remove(id) else {
+            return;
+        };
+        self.past += connection.totals();
+        if let Some((shard, placement)) = &self.placement {
+            placement.closed(*shard);
+        }
+        if !own_handle {
+            return;
+        }
+        let handle = connection.handle;
+        while let Some(event) = connection.quic.poll_endpoint_events() {
+            self.endpoint.handle_event(handle, event);
+        }
+        if !connection.quic.is_drained() {
+            self.endpoint.handle_event(handle, EndpointEvent::drained());
         }
     }
 }

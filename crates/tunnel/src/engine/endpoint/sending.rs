@@ -50,6 +50,16 @@ impl Engine {
         None
     }
 
+    pub(super) fn respond(&mut self, transmit: Output, bytes: Vec<u8>) {
+        // Stateless answers are cheap to lose and must not pile up.
+        if self.responses.len() < 256 {
+            self.strays
+                .sent
+                .enter_stray(transmit.destination, transmit.size);
+            self.responses.push_back((transmit, bytes));
+        }
+    }
+
     /// Nothing to send now: note when to come back, and forget the connection if it is over.
     fn settle(&mut self, now: Instant, id: ConnectionId) {
         self.pump(now, id);
