@@ -198,7 +198,10 @@ impl Packet {
         };
         message.header.address_family = family.netlink();
         message.header.destination_prefix_length = length;
-        message.header.flags = RouteFlags::LookupTable;
+        if family == Family::V4 {
+            // For IPv6 the kernel always names the table, and refuses the wish.
+            message.header.flags = RouteFlags::LookupTable;
+        }
         let attributes = &mut message.attributes;
         attributes.push(RouteAttribute::Destination(self.to.into()));
         if let Some(from) = self.from {

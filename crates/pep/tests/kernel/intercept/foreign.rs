@@ -117,7 +117,7 @@ fn rules_that_take_nothing_of_ours_raise_no_alarm() {
         "from all oif wan0 lookup 50",
         "from 10.2.0.0/24 lookup 50",
         "from all fwmark 0x1 lookup 50",
-        "from all fwmark 0x20000000/0xf0000000 lookup 50",
+        "from all fwmark 0x50000000/0xf0000000 lookup 50",
         "from all lookup main suppress_prefixlength 0",
     ] {
         ip(router, &format!("rule add priority 50 {rule}"));
