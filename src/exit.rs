@@ -20,7 +20,7 @@ Exit codes:
   2  wrong command line
   3  wrong configuration, scenario or key
   4  a privilege, a tool or an interface is missing (CAP_NET_ADMIN, nft, ip, lan0)
-  5  an address or a socket is in use or cannot be bound
+  5  an address is in use or cannot be bound
   6  no daemon is running (status, measure)";
 
 /// Why a command failed; displays as one line.
@@ -55,9 +55,7 @@ impl Failure {
             #[cfg(feature = "lab")]
             Self::Missing(_) => 4,
             Self::Daemon(RunError::Privilege { .. }) => 4,
-            Self::Daemon(
-                RunError::Bind { .. } | RunError::Taken { .. } | RunError::Status { .. },
-            ) => 5,
+            Self::Daemon(RunError::Bind { .. } | RunError::Taken { .. }) => 5,
             Self::Daemon(RunError::Io(_)) => 1,
             Self::NoDaemon(_) => 6,
         })
@@ -77,8 +75,7 @@ impl fmt::Display for Failure {
             Self::Daemon(
                 error @ (RunError::Bind { .. }
                 | RunError::Privilege { .. }
-                | RunError::Taken { .. }
-                | RunError::Status { place: Some(_), .. }),
+                | RunError::Taken { .. }),
             ) => error.fmt(f),
             Self::Daemon(error) => write!(f, "bentpipe: {error}"),
             Self::Key(fault) | Self::NoDaemon(fault) => write!(f, "bentpipe: {fault}"),

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use crate::config::{Place, Placed, Role};
 use crate::shard::Shard;
-use crate::status::{SocketError, StatusSocket};
+use crate::status::StatusSocket;
 use bentpipe_tunnel::text::printable;
 
 pub(crate) use key_log::open_key_log;
@@ -72,14 +72,6 @@ pub enum RunError {
         place: Place,
         /// Holder of it, and the mend.
         fault: String,
-    },
-    /// The status socket.
-    #[error("{}{source}", place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default())]
-    Status {
-        /// Place at which the configuration asks for it, if it does.
-        place: Option<Place>,
-        /// Reason why it cannot be bound.
-        source: SocketError,
     },
     /// Anything else from the system.
     #[error(transparent)]
@@ -187,16 +179,9 @@ pub(crate) fn join<T: ToString>(items: &[T]) -> String {
         .join(", ")
 }
 
-/// Binds the socket at which `bentpipe status` asks. To be called inside a tokio runtime.
-pub(crate) fn status_socket(
-    role: Role,
-    path: Option<&Placed<PathBuf>>,
-) -> Result<StatusSocket, RunError> {
-    let bound = StatusSocket::bind(role, path.map(|path| path.as_path()));
-    bound.map_err(|source| RunError::Status {
-        place: path.map(|path| path.place.clone()),
-        source,
-    })
+/// The socket at which `bentpipe status` asks. To be called inside a tokio runtime.
+pub(crate) fn status_socket(role: Role, path: Option<&Placed<PathBuf>>) -> StatusSocket {
+    StatusSocket::bind(role, path.map(|path| path.as_path()))
 }
 
 /// Large buffers absorb what arrives while a busy machine runs something else.

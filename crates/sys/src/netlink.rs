@@ -198,6 +198,16 @@ pub(crate) fn list(message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkM
         .collect())
 }
 
+/// Asks rtnetlink for the one object that `message` describes.
+pub(crate) fn ask(message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+    let (kind, body) = parts(message);
+    let replies = Netlink::open(NETLINK_ROUTE)?.exchange(kind, NLM_F_REQUEST | NLM_F_ACK, &body)?;
+    Ok(replies
+        .iter()
+        .filter_map(|reply| parse(reply.kind, &reply.body))
+        .collect())
+}
+
 /// Reads a message of rtnetlink; `None` if it is none that the library knows.
 pub(crate) fn parse(kind: u16, body: &[u8]) -> Option<RouteNetlinkMessage> {
     let bytes = framed(kind, 0, 0, body);

@@ -3,6 +3,7 @@
 //! Both families have rules of their own. A rule that names an interface exists without it, and applies again when an
 //! interface of that name comes. It decides nothing, and touches no rule or route but the one it is told.
 
+mod preceding;
 mod table_route;
 
 use std::io;
@@ -13,6 +14,7 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{change, list};
+pub use preceding::{Packet, PacketWay, PrecedingRule, RuleFate, some_destinations};
 pub use table_route::{MAIN, StrayRoute, TableRoute, Way};
 
 /// An IP version.

@@ -106,6 +106,17 @@ pub(crate) const FAULTS: &[Fault] = &[
         words: &["`listen_tls` names 127.0.0.1:443 twice"],
     },
     Fault {
+        role: "client",
+        old: "client.sock",
+        new: "a-name-of-a-status-socket-that-is-so-long-that-no-socket-of-any-kernel-of-Linux-can-have-it-whatever-directory-it-is-in.sock",
+        line: 3,
+        words: &[
+            "`status_socket`",
+            "a socket's may have 107",
+            "set a shorter one",
+        ],
+    },
+    Fault {
         role: "server",
         old: "[[client]]",
         new: "[tls]\nfallback = \"127.0.0.1:8443\"\n[[client]]",

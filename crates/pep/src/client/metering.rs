@@ -18,7 +18,7 @@ use crate::sle_traffic::SleTraffic;
 use crate::status::{self, size};
 use crate::{process, state};
 use bentpipe_tunnel::engine::Engine;
-use usage::{Saved, Usage};
+use usage::{ClockNews, Saved, Usage};
 
 const FILE: &str = "usage.json";
 /// Longest file that is read, in bytes.
@@ -157,6 +157,10 @@ impl Meter {
             self.save(shard);
             look.resumes = std::mem::replace(&mut self.used_up, false);
         }
+        if let Some(news) = self.usage.news() {
+            self.grant(shard);
+            self.tell_of_clock(news);
+        }
         let used = self.usage.used(crossed);
         self.warn_in_time(crossed);
         let reached = self.config.cap.is_some_and(|cap| used >= cap.as_u64());
@@ -167,6 +171,26 @@ impl Meter {
         self.save(shard);
         look.stops = self.on_used_up(used);
         look
+    }
+
+    /// Says what was decided where the clock cannot be right, or was not.
+    fn tell_of_clock(&self, news: ClockNews) {
+        if self.config.cap.is_none() {
+            return;
+        }
+        match news {
+            ClockNews::Unset => tracing::warn!(
+                "the clock is not set, it shows a time before 2024: bytes of [metering] go on in the period that was counted last"
+            ),
+            ClockNews::Behind => tracing::warn!(
+                "the clock stands before the period that [metering] counts: the count goes on, and the next period begins when the clock \
+                 reaches one; set the clock if it is wrong"
+            ),
+            ClockNews::PutBack(bytes) => tracing::warn!(
+                "the clock was ahead and was put back: the {} of the period that it is back in count again, beside what has crossed since",
+                size(bytes)
+            ),
+        }
     }
 
     /// Says once in a period that little is left of it.

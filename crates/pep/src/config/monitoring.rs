@@ -9,6 +9,7 @@ use toml::Spanned;
 use super::ConfigError;
 use super::metrics::{self, MetricsTable};
 use super::page::{self, Page};
+use crate::status::MAX_PATH;
 
 /// Places at which a daemon tells about itself.
 #[derive(Clone, Debug)]
@@ -30,9 +31,30 @@ impl Monitoring {
         page: Option<page::PageTable>,
     ) -> Result<Self, ConfigError> {
         Ok(Self {
-            status_socket: status_socket.map(|path| source.resolve_placed(path)),
+            status_socket: socket(source, status_socket)?,
             metrics: metrics::listen(source, metrics),
             page: page::checked(source, page)?,
         })
     }
+}
+
+/// The path of a status socket, which must be one that a socket can have.
+pub(super) fn socket(
+    source: &Source,
+    path: Option<Spanned<PathBuf>>,
+) -> Result<Option<Placed<PathBuf>>, ConfigError> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let span = path.span();
+    let path = source.resolve_placed(path);
+    let length = path.as_os_str().len();
+    if length > MAX_PATH {
+        let text = format!(
+            "`status_socket` is {}, a path of {length} bytes; a socket's may have {MAX_PATH}: set a shorter one",
+            path.display()
+        );
+        return Err(source.error(&span, text));
+    }
+    Ok(Some(path))
 }

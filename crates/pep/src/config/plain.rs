@@ -21,6 +21,7 @@ use toml::Spanned;
 use super::destinations::Destinations;
 use super::front::{FrontEnds, Intercept, ProxyFrontEnd};
 use super::metrics::{self, MetricsTable};
+use super::monitoring;
 use super::rule::Rule;
 use super::server::{DEFAULT_CONNECT, DEFAULT_MAX_FLOWS, check_name, listen, one_of_each};
 use super::value::{self, CongestionControlName, Transport};
@@ -127,7 +128,7 @@ impl PlainClient {
             controller: file.controller.map(|name| source.placed(name)),
             connect_timeout: file.connect_timeout.map_or(DEFAULT_CONNECT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
-            status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
+            status_socket: monitoring::socket(source, file.status_socket)?,
             sandbox: file.sandbox,
             metrics: metrics::listen(source, file.metrics),
         })
@@ -171,7 +172,7 @@ impl PlainServer {
             controller: file.controller.map(|name| source.placed(name)),
             connect_timeout: file.connect_timeout.map_or(DEFAULT_CONNECT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
-            status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
+            status_socket: monitoring::socket(source, file.status_socket)?,
             sandbox: file.sandbox,
             metrics: metrics::listen(source, file.metrics),
         })

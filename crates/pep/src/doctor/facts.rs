@@ -246,6 +246,8 @@ pub(super) struct ClientFacts {
     pub(super) ports: Vec<Port>,
     /// Routes that lead hosts of these interfaces elsewhere.
     pub(super) strays: Vec<StrayRoute>,
+    /// Rules of other programs that take away what is to be carried: each fault with its mend.
+    pub(super) rules_ahead: Vec<[String; 2]>,
     /// Something is forwarded in clear: `bypass`, `other = "direct"` or a rule.
     pub(super) forwards: Option<&'static str>,
     /// The server, which does not know the client's key, takes the code that the client has.

@@ -11,6 +11,7 @@
 //! them is a [`Subject`]. When to repair is decided by [`Keeper`], which has no clock.
 
 mod keeper;
+mod last_look;
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -25,6 +26,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 pub(crate) use keeper::Keeper;
 use keeper::NoticeLevel;
+pub(crate) use last_look::LastLook;
 
 use crate::process;
 use crate::status::KernelRepair;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bentpipe_segments::Side;
 use bentpipe_sys::link::{self, Address, Link};
 use bentpipe_sys::policy_rule::{Family, PolicyRule, TableRoute};
-use bentpipe_sys::watch::Object;
+use bentpipe_sys::watch::{Change, Object};
 use bentpipe_sys::written_table::WrittenTable;
 
 use super::devices::{self, ADDRESS, LOOSE, MTU, settings};
@@ -200,6 +200,10 @@ impl Subject for KeptRules {
         }
         found.extend(self.table.fault()?.map(|state| (PepPart::Table, state)));
         Ok(found)
+    }
+
+    fn notice(&mut self, changes: &[Change]) {
+        self.surroundings.notice(changes);
     }
 
     fn repair(&mut self, part: &PepPart) -> io::Result<()> {

@@ -9,10 +9,13 @@ use bentpipe_segments::Side;
 use bentpipe_sys::command::run;
 use bentpipe_sys::link::{Address, Link};
 use bentpipe_sys::nftables::{self, BaseChain, FORWARD};
+use bentpipe_sys::watch::{Change, Object};
 
 use super::devices;
 use crate::config::Sides;
 use crate::firewall::{is_shut, is_shut6};
+use crate::kernel::LastLook;
+use crate::process;
 
 /// Setting without which the kernel forwards no IPv6 at all.
 const FORWARD6: &str = "net.ipv6.conf.all.forwarding";
@@ -25,15 +28,26 @@ pub(super) struct PepSurroundings {
     sides: Sides,
     settings: Lines,
     chains: Lines,
+    closed: LastLook<Vec<BaseChain>>,
 }
 
 impl PepSurroundings {
     /// Surroundings of a PEP between these interfaces, of which nothing was told.
-    pub(super) const fn new(sides: Sides) -> Self {
+    pub(super) fn new(sides: Sides) -> Self {
         Self {
             sides,
             settings: BTreeSet::new(),
             chains: BTreeSet::new(),
+            closed: LastLook::default(),
+        }
+    }
+
+    /// Hears of changes: without one of a table its chains are as they were.
+    pub(super) fn notice(&mut self, changes: &[Change]) {
+        let of_tables =
+            |change: &Change| matches!(change.object, Object::Table(_) | Object::Unknown);
+        if changes.iter().any(of_tables) {
+            self.closed.spoil();
         }
     }
 
@@ -42,7 +56,7 @@ impl PepSurroundings {
         let settings = forwarding(&self.sides, links, addresses);
         tell(&mut self.settings, settings.into_iter().collect());
         // What cannot be seen now is as it was.
-        if let Ok(chains) = closed_chains() {
+        if let Ok(chains) = self.closed.see(process::now(), closed_chains) {
             tell(&mut self.chains, chains.iter().map(closed).collect());
         }
         let mut all: Vec<_> = self.settings.iter().chain(&self.chains).cloned().collect();

@@ -44,7 +44,7 @@ pub enum SocketError {
     #[error("{} exists and is no socket; remove it or set another `status_socket`", .0.display())]
     NotASocket(PathBuf),
     /// The kernel said no.
-    #[error("cannot bind status socket {}: {source}", .path.display())]
+    #[error("cannot bind status socket {}: {source}; make its directory writable or set another `status_socket`", .path.display())]
     Bind {
         /// The socket.
         path: PathBuf,
@@ -53,79 +53,90 @@ pub enum SocketError {
     },
 }
 
-/// A bound status socket; its file goes when this is dropped.
+/// A status socket, bound or to be bound as soon as that is possible; its file goes when this is dropped.
 pub struct StatusSocket {
-    listener: UnixListener,
-    path: PathBuf,
+    role: Role,
+    /// Path of the configuration.
+    configured: Option<PathBuf>,
+    bound: Option<BoundSocket>,
+    /// Reason why the socket is not bound, as the log was told.
+    fault: Option<String>,
     /// SIGUSR1: the report goes to the log.
     wanted: Option<Signal>,
 }
 
+/// A status socket's listener and file.
+struct BoundSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
 impl fmt::Debug for StatusSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("StatusSocket").field(&self.path).finish()
+        f.debug_tuple("StatusSocket").field(&self.path()).finish()
     }
 }
 
 impl StatusSocket {
     /// Binds `path` (`status_socket` of the configuration), or without one `ROLE-PID.sock` in the run directory, from
-    /// which sockets of dead daemons are removed. To be called inside a tokio runtime.
-    ///
-    /// # Errors
-    /// [`SocketError`] if the place is taken or cannot be written.
-    pub fn bind(role: Role, path: Option<&Path>) -> Result<Self, SocketError> {
-        match path {
-            Some(path) => Self::bind_at(path.to_owned()),
-            None => Self::bind_in(&RunDirectory::own(), role),
+    /// which sockets of dead daemons are removed. Where that is not possible the log is told, and it is tried again every few seconds: no
+    /// daemon ends for it. To be called inside a tokio runtime.
+    #[must_use]
+    pub fn bind(role: Role, path: Option<&Path>) -> Self {
+        let mut socket = Self {
+            role,
+            configured: path.map(Path::to_owned),
+            bound: None,
+            fault: None,
+            wanted: signal(SignalKind::user_defined1()).ok(),
+        };
+        socket.try_to_bind();
+        socket
+    }
+
+    /// Binds the socket if that is possible now, and tells the log of what is new about that.
+    fn try_to_bind(&mut self) {
+        let bound = match &self.configured {
+            Some(path) => BoundSocket::at(path.clone()),
+            None => BoundSocket::within(&RunDirectory::own(), self.role),
+        };
+        match bound {
+            Ok(bound) => {
+                if self.fault.take().is_some() {
+                    tracing::info!("status socket {} is bound now", bound.path.display());
+                }
+                self.bound = Some(bound);
+            }
+            Err(error) => {
+                let fault = error.to_string();
+                if self.fault.as_ref() != Some(&fault) {
+                    tracing::warn!(
+                        "{fault}: `bentpipe status` does not find this daemon until that is mended, which is looked for every {} s; SIGUSR1 \
+                         puts the report into this log",
+                        LOOK.as_secs()
+                    );
+                }
+                self.fault = Some(fault);
+            }
         }
     }
 
     /// Binds in the first of `directories` that can be used.
+    #[cfg(test)]
     pub(super) fn bind_in(directories: &[RunDirectory], role: Role) -> Result<Self, SocketError> {
-        let mut failure = None;
-        for directory in directories {
-            match directory.make() {
-                Ok(()) => {
-                    for socket in directory.sockets() {
-                        drop(connect(&socket, true));
-                    }
-                    let name = format!("{role}-{}.sock", std::process::id());
-                    return Self::bind_at(directory.path().join(name));
-                }
-                Err(source) => {
-                    failure = Some(SocketError::Bind {
-                        path: directory.path().to_owned(),
-                        source,
-                    });
-                }
-            }
-        }
-        Err(failure.expect("there is always a directory to try"))
+        Ok(Self {
+            role,
+            configured: None,
+            bound: Some(BoundSocket::within(directories, role)?),
+            fault: None,
+            wanted: None,
+        })
     }
 
-    fn bind_at(path: PathBuf) -> Result<Self, SocketError> {
-        if let Ok(metadata) = fs::symlink_metadata(&path) {
-            if !metadata.file_type().is_socket() {
-                return Err(SocketError::NotASocket(path));
-            }
-            if connect(&path, true).is_ok() {
-                return Err(SocketError::InUse(path));
-            }
-        }
-        match listen(&path) {
-            Ok(listener) => Ok(Self {
-                listener,
-                path,
-                wanted: signal(SignalKind::user_defined1()).ok(),
-            }),
-            Err(source) => Err(SocketError::Bind { path, source }),
-        }
-    }
-
-    /// Path of the socket.
+    /// Path of the socket, once it is bound.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn path(&self) -> Option<&Path> {
+        self.bound.as_ref().map(|bound| bound.path.as_path())
     }
 
     /// Answers every connection with what `snapshot` gives at that moment, one at a time, until dropped; SIGUSR1 puts it
@@ -153,7 +164,13 @@ impl StatusSocket {
     async fn answer(&mut self, snapshot: &impl Fn() -> StatusReport) {
         let mut told = false;
         loop {
-            let Ok(asked) = timeout(LOOK, self.listener.accept()).await else {
+            let asked = async {
+                match &self.bound {
+                    Some(bound) => bound.listener.accept().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let Ok(asked) = timeout(LOOK, asked).await else {
                 self.keep(&mut told);
                 continue;
             };
@@ -180,26 +197,73 @@ impl StatusSocket {
 }
 
 impl StatusSocket {
-    /// Binds the socket again if another program has removed its file; the log is `told` of a failure once.
+    /// Binds the socket if it was not possible before, or if another program has removed its file; the log is `told` of a failure once.
     pub(super) fn keep(&mut self, told: &mut bool) {
-        if fs::symlink_metadata(&self.path).is_ok() {
+        let Some(bound) = &mut self.bound else {
+            return self.try_to_bind();
+        };
+        if fs::symlink_metadata(&bound.path).is_ok() {
             *told = false;
             return;
         }
-        let path = self.path.display();
-        match listen(&self.path) {
+        let path = bound.path.display();
+        match listen(&bound.path) {
             Ok(listener) => {
-                self.listener = listener;
                 tracing::warn!("status socket {path} was removed by another program; it is back");
+                bound.listener = listener;
             }
             Err(error) if !std::mem::replace(told, true) => tracing::warn!(
                 "status socket {path} was removed by another program and cannot be bound again: {error}; `bentpipe status` does \
-                 not find this daemon until that is restarted"
+                 not find this daemon until that is mended, which is looked for every {} s",
+                LOOK.as_secs()
             ),
             Err(_) => {}
         }
     }
 }
+
+impl BoundSocket {
+    /// Binds in the first of `directories` that can be used.
+    fn within(directories: &[RunDirectory], role: Role) -> Result<Self, SocketError> {
+        let mut failure = None;
+        for directory in directories {
+            match directory.make() {
+                Ok(()) => {
+                    for socket in directory.sockets() {
+                        drop(connect(&socket, true));
+                    }
+                    let name = format!("{role}-{}.sock", std::process::id());
+                    return Self::at(directory.path().join(name));
+                }
+                Err(source) => {
+                    failure = Some(SocketError::Bind {
+                        path: directory.path().to_owned(),
+                        source,
+                    });
+                }
+            }
+        }
+        Err(failure.expect("there is always a directory to try"))
+    }
+
+    fn at(path: PathBuf) -> Result<Self, SocketError> {
+        if let Ok(metadata) = fs::symlink_metadata(&path) {
+            if !metadata.file_type().is_socket() {
+                return Err(SocketError::NotASocket(path));
+            }
+            if connect(&path, true).is_ok() {
+                return Err(SocketError::InUse(path));
+            }
+        }
+        match listen(&path) {
+            Ok(listener) => Ok(Self { listener, path }),
+            Err(source) => Err(SocketError::Bind { path, source }),
+        }
+    }
+}
+
+/// Longest path that a socket can have, bytes.
+pub(crate) const MAX_PATH: usize = 107;
 
 /// Listens at `path`.
 fn listen(path: &Path) -> io::Result<UnixListener> {
@@ -215,7 +279,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     placed.map(|()| listener)
 }
 
-impl Drop for StatusSocket {
+impl Drop for BoundSocket {
     fn drop(&mut self) {
         // Gone already is as good; nothing else can be done on the way out.
         let _ = fs::remove_file(&self.path);

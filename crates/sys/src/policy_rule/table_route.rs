@@ -50,7 +50,9 @@ pub struct StrayRoute {
 }
 
 impl StrayRoute {
-    /// Routes that cover all or some of `prefixes`, and lead to interfaces that are not of `own` numbers; those to nowhere are none.
+    /// Routes that cover all or some of `prefixes`, and lead over an uplink, whose number is none of `own`: an interface that a default
+    /// route leads by, or that has the route from DHCP, from a router's advertisement or from a redirect. An operator's own route to a
+    /// host elsewhere, such as a dialled-in one with an address of the LAN, is none, nor is a route to nowhere.
     ///
     /// # Errors
     /// The kernel gave no answer, or has more than 100 000 routes.
@@ -68,10 +70,19 @@ impl StrayRoute {
             message.header.kind = RouteType::Unicast;
             message.attributes.push(RouteAttribute::Table(MAIN));
             let listed = list(RouteNetlinkMessage::GetRoute(message))?;
-            let leading: Vec<_> = listed.iter().filter_map(UnicastRoute::read).collect();
+            let leading: Vec<_> = listed
+                .iter()
+                .filter_map(|message| UnicastRoute::read(family, message))
+                .collect();
+            let uplinks: Vec<u32> = leading
+                .iter()
+                .filter(|route| route.to.prefix_len() <= HALF)
+                .map(|route| route.device)
+                .collect();
             let better = |one: &&UnicastRoute| {
                 !own.contains(&one.device)
                     && prefixes.iter().any(|prefix| prefix.contains(&one.to))
+                    && (one.is_told || uplinks.contains(&one.device))
                     // Of two to the same prefix, the one with the lower metric counts.
                     && !leading.iter().any(|other| {
                         own.contains(&other.device) && other.to == one.to && other.metric < one.metric
@@ -90,19 +101,19 @@ impl StrayRoute {
 }
 
 /// Parts of a route that say what it is for and where it leads.
-struct Leading {
-    table: u32,
+pub(super) struct Leading {
+    pub(super) table: u32,
     /// `None`: all of its family.
-    to: Option<IpNet>,
+    pub(super) to: Option<IpNet>,
     metric: u32,
     /// Number of the interface; of several the first.
-    device: Option<u32>,
+    pub(super) device: Option<u32>,
     /// True if the route leads to the neighbours of an interface, and to no gateway.
     is_direct: bool,
 }
 
 impl Leading {
-    fn read(route: &RouteMessage) -> Option<Self> {
+    pub(super) fn read(route: &RouteMessage) -> Option<Self> {
         let mut leading = Self {
             table: u32::from(route.header.table),
             to: None,
@@ -134,16 +145,21 @@ impl Leading {
     }
 }
 
-/// Unicast route of the main table that leads to some addresses of a family by an interface.
+/// Longest prefix of a default route: some programs set two halves instead.
+const HALF: u8 = 1;
+
+/// Unicast route of the main table that leads to addresses of a family by an interface.
 struct UnicastRoute {
     to: IpNet,
     metric: u32,
+    /// Somebody on the network has told this machine of the route.
+    is_told: bool,
     /// Number of the interface.
     device: u32,
 }
 
 impl UnicastRoute {
-    fn read(message: &RouteNetlinkMessage) -> Option<Self> {
+    fn read(family: Family, message: &RouteNetlinkMessage) -> Option<Self> {
         let RouteNetlinkMessage::NewRoute(route) = message else {
             return None;
         };
@@ -151,8 +167,12 @@ impl UnicastRoute {
         let unicast = route.header.kind == RouteType::Unicast && leading.table == MAIN;
         unicast.then_some(())?;
         Some(Self {
-            to: leading.to?,
+            to: leading.to.unwrap_or_else(|| family.everything()),
             metric: leading.metric,
+            is_told: matches!(
+                route.header.protocol,
+                RouteProtocol::Dhcp | RouteProtocol::Ra | RouteProtocol::IcmpRedirect
+            ),
             device: leading.device?,
         })
     }

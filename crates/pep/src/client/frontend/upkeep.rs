@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use bentpipe_sys::device;
 use bentpipe_sys::link::Port;
 use bentpipe_sys::policy_rule::{MAIN, StrayRoute};
-use bentpipe_sys::watch::Object;
+use bentpipe_sys::watch::{Change, Object};
 
 use crate::client::intercept::{
-    Installed, Lack, SeenInKernel, lacking, name_the_master, name_the_stray,
+    ForeignLook, Installed, Lack, RuleAhead, SeenInKernel, lacking, name_the_master, name_the_stray,
 };
 use crate::client::kept_device::{KeptDevice, lock};
 use crate::kernel::{Faults, KernelPart, Subject};
@@ -25,6 +25,8 @@ pub(super) enum InterceptedPart {
     Port(Port),
     /// A route that leads hosts of the LAN elsewhere.
     Stray(StrayRoute),
+    /// A rule of another program that takes away what is to be carried.
+    Ahead(RuleAhead),
     /// Something of table, rules, routes and settings.
     Lack(Lack),
 }
@@ -37,6 +39,7 @@ impl KernelPart for InterceptedPart {
                 format!("intercepted interface {name}")
             }
             Self::Stray(stray) => format!("way to the LAN's {} by {}", stray.to, stray.device),
+            Self::Ahead(rule) => rule.name(),
             Self::Lack(lack) => lack.to_string(),
         }
     }
@@ -46,6 +49,7 @@ impl KernelPart for InterceptedPart {
             Self::Device => Object::Link(device::NAME.to_owned()),
             Self::Interface(name) | Self::Port(Port { name, .. }) => Object::Link(name.clone()),
             Self::Stray(_) => Object::Route(MAIN),
+            Self::Ahead(_) => Object::Rule,
             Self::Lack(lack) => lack.object(),
         }
     }
@@ -55,6 +59,7 @@ impl KernelPart for InterceptedPart {
 pub(super) struct Upkeep {
     rules: Arc<Mutex<Option<Installed>>>,
     device: Option<Arc<KeptDevice>>,
+    foreign: ForeignLook,
 }
 
 impl Upkeep {
@@ -62,7 +67,11 @@ impl Upkeep {
         rules: Arc<Mutex<Option<Installed>>>,
         device: Option<Arc<KeptDevice>>,
     ) -> Self {
-        Self { rules, device }
+        Self {
+            rules,
+            device,
+            foreign: ForeignLook::default(),
+        }
     }
 }
 
@@ -82,12 +91,14 @@ impl Subject for Upkeep {
         };
         // Without the lock: connections wait for it.
         let seen = SeenInKernel::look(&wanted)?;
+        let foreign = self.foreign.look(&wanted)?;
         let is_current = |rules: &Installed| rules.is_current(&wanted);
         if !lock(&self.rules).as_ref().is_some_and(is_current) {
             // Changed by ourselves meanwhile, of which there is a notice.
             return Ok(faults);
         }
         let mut lacks = lacking(&wanted, &seen);
+        lacks.extend(foreign.passages.into_iter().map(Lack::Passage));
         for change in lacks.extract_if(.., |lack| lack.is_change()) {
             if let Some(rules) = lock(&self.rules).as_mut() {
                 rules.mend(&change)?;
@@ -104,9 +115,11 @@ impl Subject for Upkeep {
             faults.extend(missing.map(|name| (InterceptedPart::Interface(name), "is gone")));
             let ports = rules.ports().iter().cloned();
             faults.extend(ports.map(|port| (InterceptedPart::Port(port), "is a port of another")));
-            let strays = rules.strays().iter().cloned();
-            faults.extend(strays.map(|stray| (InterceptedPart::Stray(stray), "is astray")));
         }
+        let strays = foreign.strays.into_iter();
+        faults.extend(strays.map(|stray| (InterceptedPart::Stray(stray), "is astray")));
+        let ahead = foreign.ahead.into_iter();
+        faults.extend(ahead.map(|rule| (InterceptedPart::Ahead(rule), "is closed")));
         // Routes into a device that is not there come with it.
         lacks.retain(|lack| {
             !(gone && matches!(lack, Lack::Route(route) if route.is_by(device::NAME)))
@@ -116,6 +129,10 @@ impl Subject for Upkeep {
             (InterceptedPart::Lack(lack), state)
         }));
         Ok(faults)
+    }
+
+    fn notice(&mut self, changes: &[Change]) {
+        self.foreign.notice(changes);
     }
 
     fn repair(&mut self, part: &InterceptedPart) -> io::Result<()> {
@@ -132,7 +149,11 @@ impl Subject for Upkeep {
             (InterceptedPart::Stray(stray), _) => {
                 Err(io::Error::other(name_the_stray(stray).join("; ")))
             }
+            (InterceptedPart::Ahead(rule), _) => Err(io::Error::other(rule.faults().join("; "))),
             (InterceptedPart::Lack(lack), _) => {
+                if matches!(lack, Lack::Passage(_)) {
+                    self.foreign.spoil_passages();
+                }
                 let mut rules = lock(&self.rules);
                 rules.as_mut().map_or(Ok(()), |rules| rules.mend(lack))
             }

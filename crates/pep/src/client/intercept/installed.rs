@@ -322,6 +322,9 @@ impl Installed {
             guard_rules: barrier::of_guard(&self.current, &held),
             device: self.current.device().map(str::to_owned),
             attached: self.attached,
+            exempt: self.exempt.clone(),
+            local: self.current.local,
+            routing: self.current.routing,
         }
     }
 

@@ -39,8 +39,6 @@ pub(super) struct Lan {
     missing: Vec<String>,
     /// Interfaces that are ports of others.
     ports: Vec<Port>,
-    /// Routes that lead addresses of the prefixes elsewhere.
-    strays: Vec<StrayRoute>,
 }
 
 impl Lan {
@@ -109,7 +107,6 @@ impl Lan {
                 lan.homes.entry(home).or_default().push(prefix);
             }
         }
-        lan.strays = stray_routes(&lan.prefixes, &lan.indices);
         lan.remember(interfaces, known);
         lan.sort();
         Ok(lan)
@@ -165,9 +162,20 @@ impl Lan {
         &self.missing
     }
 
+    /// Prefixes of the interface `name`, which it has or had.
+    pub(super) fn homes<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a IpNet> {
+        let named = self.homes.iter().filter(move |((home, _), _)| home == name);
+        named.flat_map(|(_, prefixes)| prefixes)
+    }
+
     /// Routes that lead addresses of the LAN elsewhere.
-    pub(super) fn strays(&self) -> &[StrayRoute] {
-        &self.strays
+    ///
+    /// # Errors
+    /// The kernel gave no answer.
+    pub(super) fn strays(&self) -> io::Result<Vec<StrayRoute>> {
+        let homes = self.prefixes.iter().copied();
+        let homes: Vec<_> = homes.filter(|prefix| !is_link_local(prefix)).collect();
+        StrayRoute::list(&homes, &self.indices)
     }
 
     /// Interfaces that are ports of others.
@@ -219,23 +227,13 @@ impl Lan {
     }
 }
 
-fn stray_routes(prefixes: &[IpNet], indices: &[u32]) -> Vec<StrayRoute> {
-    let homes = prefixes.iter().copied();
-    let homes: Vec<_> = homes.filter(|prefix| !is_link_local(prefix)).collect();
-    StrayRoute::list(&homes, indices).unwrap_or_else(|error| {
-        // What is dropped is dropped all the same.
-        tracing::debug!("routes that lead hosts of the LAN elsewhere are not looked for: {error}");
-        Vec::new()
-    })
-}
-
 /// Routes that lead addresses of these interfaces' prefixes elsewhere.
 ///
 /// # Errors
 /// The kernel gave no answer.
 pub(crate) fn strays_of(interfaces: &[String]) -> io::Result<Vec<StrayRoute>> {
     let device = Interception::new(0).device.name;
-    Ok(Lan::present(interfaces, Some(&device), None)?.strays)
+    Lan::present(interfaces, Some(&device), None)?.strays()
 }
 
 /// The fault that a route leads to hosts of the LAN elsewhere, and its mend.
@@ -271,7 +269,7 @@ pub(crate) fn name_the_master(Port { name, master, .. }: &Port) -> String {
     format!("{name} is a port of {master}: name {master} in `interfaces`")
 }
 
-fn is_link_local(prefix: &IpNet) -> bool {
+pub(super) fn is_link_local(prefix: &IpNet) -> bool {
     ruleset::link_local().any(|local| local.contains(prefix))
 }
 

@@ -26,8 +26,11 @@ use installed::let_go;
 use kept::Kept;
 use lan::Lan;
 
+pub use ahead::RuleAhead;
+pub(crate) use ahead::ahead_of;
 pub use device::{Device, TcpIntoDevice};
 pub use dns::{DnsInterception, RouterDns};
+pub use foreign::{Foreign, ForeignLook};
 pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{guard_listing, guard_off};
 pub use installed::{Installed, KernelAnswer};
@@ -38,9 +41,11 @@ pub use policy::{Action, Rule, WITH_PORTS};
 pub use routing::Routing;
 pub use upkeep::{Lack, SeenInKernel, Wanted, lacking};
 
+mod ahead;
 mod barrier;
 mod device;
 mod dns;
+mod foreign;
 mod gate;
 mod guard;
 mod hooks;

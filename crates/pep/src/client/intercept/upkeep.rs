@@ -14,11 +14,12 @@ use bentpipe_sys::nftables::{self, Fingerprint};
 use bentpipe_sys::policy_rule::{Action, Family, MAIN, PolicyRule, TableRoute, Way};
 use bentpipe_sys::route::MarkedRoute;
 use bentpipe_sys::watch::Object;
+use ipnet::IpNet;
 
-use super::Interception;
 use super::barrier::{self, Holder};
 use super::lan::{self, Lan};
-use crate::firewall::{CLIENT_TABLE, GUARD_TABLE, Passage, Setting, closed_passages};
+use super::{Interception, Routing};
+use crate::firewall::{CLIENT_TABLE, GUARD_TABLE, Passage, Setting};
 
 /// Things that are to be in the kernel while an interception is in force.
 #[derive(Debug, Clone)]
@@ -34,6 +35,11 @@ pub struct Wanted {
     /// Device that packets go through, if they do.
     pub(super) device: Option<String>,
     pub(super) attached: bool,
+    /// Destinations that are left alone.
+    pub(super) exempt: Vec<IpNet>,
+    /// This machine's own traffic is taken in.
+    pub(super) local: bool,
+    pub(super) routing: Routing,
 }
 
 /// Things that are in the kernel.
@@ -45,7 +51,6 @@ pub struct SeenInKernel {
     routes: Vec<TableRoute>,
     lan: Lan,
     settings: Vec<Setting>,
-    passages: Vec<Passage>,
 }
 
 /// Something that is missing.
@@ -119,9 +124,6 @@ impl SeenInKernel {
             // Interfaces come and go, an uplink that is dialled anew above all.
             seen.settings.extend(Setting::unheeded(&wanted.interfaces)?);
         }
-        if device.is_some() {
-            seen.passages = closed_passages()?;
-        }
         Ok(seen)
     }
 }
@@ -164,7 +166,6 @@ pub fn lacking(wanted: &Wanted, seen: &SeenInKernel) -> Vec<Lack> {
     let settings = seen.settings.iter();
     let settings = settings.filter(|setting| whole || !setting.is_of_marks());
     lacks.extend(settings.cloned().map(Lack::Setting));
-    lacks.extend(seen.passages.iter().cloned().map(Lack::Passage));
     lacks
 }
 

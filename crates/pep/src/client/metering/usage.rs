@@ -24,6 +24,12 @@ pub(super) struct Saved {
     #[serde(default)]
     behind: Option<u64>,
     bytes: u64,
+    /// The period before, and its bytes.
+    #[serde(default)]
+    before: Option<(u64, u64)>,
+    /// The clock was put back into the period before: its bytes count as well.
+    #[serde(default)]
+    carries: bool,
 }
 
 impl Saved {
@@ -41,6 +47,22 @@ pub(super) struct Usage {
     mark: u64,
     /// Little is left of this period, and that has been said.
     warned: bool,
+    /// The period that the clock has shown last in this run.
+    shown: Option<u64>,
+    news: Option<ClockNews>,
+    /// That the clock is not set has been said.
+    unset: bool,
+}
+
+/// Something about the clock that bears on the count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClockNews {
+    /// The clock shows a time long past: no period begins until it is set.
+    Unset,
+    /// The clock stands before the period of the count, which goes on.
+    Behind,
+    /// The clock was put back to an earlier period of which these bytes are known; they count as well.
+    PutBack(u64),
 }
 
 impl Usage {
@@ -57,22 +79,35 @@ impl Usage {
                 number: None,
                 behind: None,
                 bytes,
+                before: None,
+                carries: false,
             }),
             mark: 0,
             warned: false,
+            shown: None,
+            news: None,
+            unset: false,
         }
     }
 
     /// Takes a look at the wall clock when `crossed` bytes have crossed in this run; true if a new period has begun.
     ///
     /// A clock that was set back begins none, nor does its correction: a router without a battery starts days behind at every
-    /// boot. The end of a period by the clock as it stands does begin one, for the clock may have been set ahead before.
+    /// boot. The end of a period by the clock as it stands does begin one, for the clock may have been set ahead before. Where that is
+    /// seen to be put right, the bytes of the period that the clock is back in count again, beside those since.
     pub(super) fn look(&mut self, clock: Duration, crossed: u64) -> bool {
         let Some(number) = number(self.saved.period, self.saved.begins, clock) else {
+            let unset = self.saved.period != Period::Run && !self.unset;
+            self.news = unset.then_some(ClockNews::Unset).or(self.news);
+            self.unset |= unset;
             return false;
         };
+        let shown = self.shown.replace(number);
         let known = *self.saved.number.get_or_insert(number);
         if number < known {
+            if self.saved.behind.is_none() || shown.is_some_and(|shown| shown > number) {
+                self.put_back(number, shown.is_some_and(|shown| shown > number));
+            }
             let since = self.saved.behind.map_or(number, |since| since.min(number));
             self.saved.behind = Some(since);
             if number == since {
@@ -80,14 +115,37 @@ impl Usage {
             }
         } else if number == known {
             self.saved.behind = None;
+            self.saved.carries = false;
             return false;
         }
+        // Of one that the clock was set ahead to, there is no end.
+        let ended = number > known;
+        self.saved.before = ended.then(|| (known, self.used(crossed)));
         self.saved.number = Some(number);
         self.saved.behind = None;
+        self.saved.carries = false;
         self.saved.bytes = 0;
         self.mark = crossed;
         self.warned = false;
         true
+    }
+
+    /// The clock stands at `number`, before the period of the count; `seen` if it was put back in this run. At a start a clock without
+    /// a battery is likelier.
+    fn put_back(&mut self, number: u64, seen: bool) {
+        let earlier = self.saved.before.filter(|(before, _)| *before >= number);
+        self.news = Some(match earlier {
+            Some((_, bytes)) if seen => {
+                self.saved.carries = true;
+                ClockNews::PutBack(bytes)
+            }
+            _ => ClockNews::Behind,
+        });
+    }
+
+    /// News of the clock that nobody has taken yet.
+    pub(super) fn news(&mut self) -> Option<ClockNews> {
+        self.news.take()
     }
 
     /// Bytes that are left of `cap`, once in a period: when the last tenth is begun.
@@ -99,13 +157,20 @@ impl Usage {
 
     /// Bytes used in this period.
     pub(super) fn used(&self, crossed: u64) -> u64 {
+        let carried = self.saved.before.filter(|_| self.saved.carries);
+        let carried = carried.map_or(0, |(_, bytes)| bytes);
+        self.counted(crossed).saturating_add(carried)
+    }
+
+    /// Bytes since the period of the count began.
+    fn counted(&self, crossed: u64) -> u64 {
         self.saved.bytes + crossed.saturating_sub(self.mark)
     }
 
     /// Count that the next run goes on from.
     pub(super) fn to_save(&self, crossed: u64) -> Saved {
         Saved {
-            bytes: self.used(crossed),
+            bytes: self.counted(crossed),
             ..self.saved
         }
     }
@@ -227,6 +292,8 @@ mod tests {
             number: Some(20_782),
             behind: None,
             bytes: 900,
+            before: None,
+            carries: false,
         };
         let mut usage = Usage::new(Period::Day, MonthDay::FIRST, Some(saved));
         assert!(!usage.look(at(0), 50), "1970: not set yet");
@@ -241,5 +308,61 @@ mod tests {
         assert!(restarted.look(at(20_781), 60), "the next day after that");
         assert_eq!(restarted.used(70), 10);
         assert!(restarted.look(at(20_783), 80), "another day");
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_loses_no_bytes_and_blocks_no_period() {
+        let mut usage = Usage::new(Period::Month, MonthDay::FIRST, None);
+        assert!(!usage.look(at(20_782), 0), "November");
+        assert!(usage.look(at(21_200), 900), "a clock a year ahead");
+        assert_eq!((usage.used(950), usage.news()), (50, None));
+        assert!(!usage.look(at(20_782), 950), "put right");
+        assert_eq!(usage.news(), Some(ClockNews::PutBack(900)));
+        assert_eq!(usage.used(950), 950, "November's bytes are not lost");
+        assert!(!usage.look(at(20_783), 950));
+        assert_eq!(usage.news(), None, "it is said once");
+        let mut usage = Usage::new(Period::Month, MonthDay::FIRST, Some(usage.to_save(950)));
+        assert!(!usage.look(at(20_784), 0), "nor by a restart");
+        assert_eq!(usage.used(50), 1000);
+        assert!(
+            usage.look(at(20_788), 50),
+            "December, long before the year that the clock showed"
+        );
+        assert_eq!(usage.used(60), 10);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_and_forth_counts_each_byte_once() {
+        let mut usage = Usage::new(Period::Day, MonthDay::FIRST, None);
+        usage.look(at(20_782), 0);
+        assert!(usage.look(at(20_783), 900));
+        assert!(!usage.look(at(20_781), 950), "a leap back for a moment");
+        assert_eq!(usage.used(950), 950);
+        assert!(!usage.look(at(20_783), 960));
+        assert_eq!(usage.used(960), 60, "today's alone again");
+    }
+
+    #[test]
+    fn a_clock_that_is_not_set_is_told_once() {
+        let saved = Saved {
+            period: Period::Day,
+            begins: MonthDay::FIRST,
+            number: Some(20_782),
+            behind: None,
+            bytes: 900,
+            before: Some((20_781, 800)),
+            carries: false,
+        };
+        let mut usage = Usage::new(Period::Day, MonthDay::FIRST, Some(saved));
+        assert!(!usage.look(at(0), 10) && !usage.look(at(0), 20));
+        assert_eq!(usage.news(), Some(ClockNews::Unset));
+        assert!(
+            !usage.look(at(20_781), 30),
+            "a day behind, as at every start"
+        );
+        assert_eq!(usage.news(), Some(ClockNews::Behind));
+        assert_eq!(usage.used(30), 930, "nothing of the day before counts");
+        assert!(!usage.look(at(20_782), 40));
+        assert_eq!((usage.used(40), usage.news()), (940, None));
     }
 }

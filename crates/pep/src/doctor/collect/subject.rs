@@ -21,10 +21,10 @@ use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 use super::handshake::{self, HandshakeAsker};
 use crate::authority::{Files, Signer};
 use crate::client::frontend::own_mark;
-use crate::client::intercept::strays_of;
+use crate::client::intercept::{RuleAhead, ahead_of, strays_of};
 use crate::config::{
-    self, Action, AnyFile, ClientConfig, ClientFile, FrontEnds, OtherTraffic, PlainClient, Role,
-    Server, ServerAddress, ServerFile,
+    self, Action, AnyFile, ClientConfig, ClientFile, FrontEnds, Intercept, OtherTraffic,
+    PlainClient, Role, Server, ServerAddress, ServerFile,
 };
 use crate::doctor::facts::{
     AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, FarFacts, HandshakeResult,
@@ -299,6 +299,12 @@ fn plain_client(config: &PlainClient) -> ClientFacts {
     }
 }
 
+fn rules_ahead(front: &FrontEnds, intercept: &Intercept) -> Vec<[String; 2]> {
+    let wanted = crate::client::frontend::wanted::interception(front, intercept);
+    let rules = ahead_of(&wanted).unwrap_or_default();
+    rules.iter().map(RuleAhead::faults).collect()
+}
+
 /// Facts that do not depend on the transport.
 fn front(front: &FrontEnds) -> ClientFacts {
     let intercept = front.intercept.as_deref();
@@ -319,6 +325,9 @@ fn front(front: &FrontEnds) -> ClientFacts {
         missing: interfaces.iter().filter(missing).cloned().collect(),
         ports: link::ports(&there, interfaces),
         strays: strays_of(interfaces).unwrap_or_default(),
+        rules_ahead: intercept
+            .map(|it| rules_ahead(front, it))
+            .unwrap_or_default(),
         forwards: match intercept {
             None => None,
             Some(it) if it.other == OtherTraffic::Direct => Some("other = \"direct\""),

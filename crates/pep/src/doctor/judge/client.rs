@@ -37,6 +37,8 @@ pub(super) fn judge(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
             Some(mend),
         )
     }));
+    let ahead = client.rules_ahead.iter().cloned();
+    findings.extend(ahead.map(|[why, mend]| fail("routes", why, Some(mend))));
     findings.extend(settings(facts, client));
     findings.extend(client.authority.as_ref().map(authority));
     findings

@@ -104,6 +104,7 @@ fn client(reached: HandshakeResult) -> ClientFacts {
         missing: Vec::new(),
         ports: Vec::new(),
         strays: Vec::new(),
+        rules_ahead: Vec::new(),
         forwards: None,
         enrols: false,
         public_key: Some("KEY=".into()),
@@ -556,6 +557,12 @@ fn ports_files_and_names() {
     };
     let said = ["10.1.0.0/25", "by wan0", "option 121"];
     must_find(stray, Fail, "routes", &said);
+    let ahead = |facts: &mut Facts| {
+        let mut client = client(HandshakeResult::TunnelUp("up".into()));
+        client.rules_ahead = vec![["the rule is before ours", "move it"].map(str::to_owned)];
+        content(facts).side = SideFacts::Client(client);
+    };
+    must_find(ahead, Fail, "routes", &["before ours", "move it"]);
 }
 
 #[test]

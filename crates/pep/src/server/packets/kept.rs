@@ -7,12 +7,13 @@ use bentpipe_proto::packets::MTU;
 use bentpipe_sys::device::{self, NAME};
 use bentpipe_sys::link;
 use bentpipe_sys::policy_rule::{Family, TableRoute, Way};
-use bentpipe_sys::watch::Object;
+use bentpipe_sys::watch::{Change, Object};
 use ipnet::IpNet;
 
 use super::{Packets, Table, lock};
-use crate::firewall::{Passage, SERVER_TABLE, closed_passages};
+use crate::firewall::{ClosedPassages, Passage, SERVER_TABLE};
 use crate::kernel::{Faults, KernelPart, Subject, device_fault};
+use crate::process;
 
 /// The routing table that all packets ask, unless rules say otherwise.
 const MAIN: u32 = 254;
@@ -60,6 +61,7 @@ impl KernelPart for ServerPart {
 pub(super) struct KeptNetwork {
     pub(super) packets: Option<Arc<Packets>>,
     pub(super) table: Table,
+    pub(super) passages: ClosedPassages,
 }
 
 fn look_at_device(packets: &Packets, faults: &mut Faults<ServerPart>) -> io::Result<()> {
@@ -103,7 +105,7 @@ impl Subject for KeptNetwork {
         let mut faults = Vec::new();
         if let Some(packets) = self.packets.clone() {
             look_at_device(&packets, &mut faults)?;
-            let passages = closed_passages()?.into_iter();
+            let passages = self.passages.see(process::now())?.iter().cloned();
             faults.extend(passages.map(|one| (ServerPart::Passage(one), "was missing")));
         }
         let mut table = lock(&self.table);
@@ -130,9 +132,16 @@ impl Subject for KeptNetwork {
         Ok(faults)
     }
 
+    fn notice(&mut self, changes: &[Change]) {
+        self.passages.notice(changes);
+    }
+
     fn repair(&mut self, part: &ServerPart) -> io::Result<()> {
         match (part, &self.packets) {
-            (ServerPart::Passage(passage), _) => passage.open(),
+            (ServerPart::Passage(passage), _) => {
+                self.passages.spoil();
+                passage.open()
+            }
             (ServerPart::Device, Some(packets)) => packets.reopen(),
             (ServerPart::Addresses | ServerPart::Routes, Some(packets)) => packets.lead_in(),
             _ => lock(&self.table)

@@ -3,7 +3,7 @@
 
 use std::net::TcpListener;
 
-use bentpipe_pep::client::intercept::{Interception, Other, SeenInKernel, lacking};
+use bentpipe_pep::client::intercept::{ForeignLook, Interception, Other};
 use bentpipe_testbed::privileged;
 
 use super::inside::Inside;
@@ -63,13 +63,10 @@ fn answers_for_the_lan_do_not_leave_by_the_uplink() {
     let to = service.local_addr().unwrap().to_string();
     connect(&net.uplink, &to).unwrap();
     // And who asks is told.
-    installed.at(|installed| {
-        let wanted = installed.wanted();
-        for lack in lacking(&wanted, &SeenInKernel::look(&wanted).unwrap()) {
-            installed.mend(&lack).unwrap();
-        }
+    let strays = installed.at(|installed| {
+        let seen = ForeignLook::default().look(&installed.wanted());
+        seen.unwrap().strays
     });
-    let strays = installed.at(|installed| installed.strays().to_vec());
     let strays: Vec<_> = strays
         .iter()
         .map(|one| (one.to.to_string(), &*one.device))

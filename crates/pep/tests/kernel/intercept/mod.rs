@@ -3,6 +3,7 @@
 
 mod astray;
 mod connections;
+mod foreign;
 mod inside;
 mod net;
 mod packets;

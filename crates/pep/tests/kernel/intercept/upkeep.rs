@@ -2,7 +2,9 @@
 
 use std::io::ErrorKind;
 
-use bentpipe_pep::client::intercept::{Interception, Lack, SeenInKernel, guard_off, lacking};
+use bentpipe_pep::client::intercept::{
+    ForeignLook, Interception, Lack, SeenInKernel, guard_off, lacking,
+};
 use bentpipe_sys::hold::HOLD_TABLE;
 use bentpipe_sys::watch::{Object, Watch};
 use bentpipe_testbed::privileged;
@@ -22,7 +24,10 @@ fn lacks(installed: &mut Inside<'_>) -> Vec<Lack> {
     installed.at(|installed| {
         let wanted = installed.wanted();
         assert!(installed.is_current(&wanted));
-        lacking(&wanted, &SeenInKernel::look(&wanted).unwrap())
+        let mut lacks = lacking(&wanted, &SeenInKernel::look(&wanted).unwrap());
+        let foreign = ForeignLook::default().look(&wanted).unwrap();
+        lacks.extend(foreign.passages.into_iter().map(Lack::Passage));
+        lacks
     })
 }
 

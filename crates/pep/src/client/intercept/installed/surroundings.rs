@@ -3,7 +3,7 @@
 use std::io;
 
 use bentpipe_sys::link::Port;
-use bentpipe_sys::policy_rule::{PolicyRule, StrayRoute};
+use bentpipe_sys::policy_rule::PolicyRule;
 
 use super::super::{Interception, barrier, guard};
 use super::Installed;
@@ -20,12 +20,6 @@ impl Installed {
     #[must_use]
     pub fn ports(&self) -> &[Port] {
         self.lan.ports()
-    }
-
-    /// Routes that lead addresses of the LAN elsewhere. What is for these, on connections that are carried, is dropped.
-    #[must_use]
-    pub fn strays(&self) -> &[StrayRoute] {
-        self.lan.strays()
     }
 
     /// Bars what comes in past the interfaces that have become ports of others, and no more what did, in the guard as well.

@@ -1,0 +1,103 @@
+//! What was seen at the last look, for as long as no notice says that it may be otherwise.
+//!
+//! A dump of a full routing table or a run of `nft` is dear, and the guardian looks every two seconds for ever.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::process;
+
+/// After so long one looks without a notice: notices may be lost.
+const AGE: Duration = Duration::from_secs(60);
+
+/// Looks take at most one part in so many of the time, however many notices come.
+const SHARE: u32 = 20;
+
+/// Result of the last look at something that others change.
+#[derive(Debug)]
+pub(crate) struct LastLook<T> {
+    seen: Option<T>,
+    /// Time of the look, and time that it took.
+    at: Option<(Instant, Duration)>,
+    stale: bool,
+}
+
+impl<T> Default for LastLook<T> {
+    fn default() -> Self {
+        Self {
+            seen: None,
+            at: None,
+            stale: true,
+        }
+    }
+}
+
+impl<T> LastLook<T> {
+    /// Has the next look be a new one.
+    pub(crate) fn spoil(&mut self) {
+        self.stale = true;
+    }
+
+    /// True if it is time for a look at `now`.
+    fn is_due(&self, now: Instant) -> bool {
+        match (&self.seen, self.at) {
+            (Some(_), Some((at, took))) => {
+                let passed = now.saturating_duration_since(at);
+                passed >= AGE || self.stale && passed >= took.saturating_mul(SHARE)
+            }
+            _ => true,
+        }
+    }
+
+    /// Result of a `look` now if one is due, and of the last one if not.
+    ///
+    /// # Errors
+    /// That of `look`; the next call looks again.
+    pub(crate) fn see(
+        &mut self,
+        now: Instant,
+        look: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<&T> {
+        if self.is_due(now) {
+            self.seen = None;
+            let worked = process::thread_time();
+            let seen = look()?;
+            self.at = Some((now, process::thread_time().saturating_sub(worked)));
+            self.stale = false;
+            self.seen = Some(seen);
+        }
+        self.seen
+            .as_ref()
+            .ok_or_else(|| io::Error::other("nothing was seen"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_looks_when_told_of_a_change_and_now_and_then_and_never_all_the_time() {
+        let (mut last, now) = (LastLook::default(), process::now());
+        let mut looks = 0;
+        let mut see = |last: &mut LastLook<()>, after: u64| {
+            let look = || {
+                looks += 1;
+                Ok(())
+            };
+            last.see(now + Duration::from_secs(after), look)
+                .expect("a look");
+            looks
+        };
+        assert_eq!(see(&mut last, 0), 1);
+        assert_eq!(see(&mut last, 59), 1, "nothing was changed");
+        assert_eq!(see(&mut last, 60), 2, "a notice may be lost");
+        last.spoil();
+        last.at = Some((now, Duration::from_secs(1)));
+        assert_eq!(see(&mut last, 19), 2, "the last look was dear");
+        assert_eq!(see(&mut last, 20), 3);
+        let failed = last.see(now + AGE * 3, || Err(io::Error::other("no answer")));
+        assert!(failed.is_err());
+        assert!(last.is_due(now), "it is tried again");
+    }
+}
