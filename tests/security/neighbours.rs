@@ -13,7 +13,7 @@ use crate::BENTPIPE;
 /// A look every two seconds sees what no notice tells of; the machine may be busy.
 const SEEN: Duration = Duration::from_secs(20);
 
-/// What `bentpipe status --check` of the client says until it contains `text`.
+/// Asks the client for its health until it is `healthy`, or not, and the line has `text`.
 fn await_check(site: &Site, healthy: bool, text: &str) {
     let deadline = Instant::now() + SEEN;
     loop {
@@ -66,7 +66,8 @@ fn a_client_runs_without_its_status_socket_and_binds_it_later() {
             fs::remove_dir(&socket).expect("it is empty");
         }
     });
-    site.start_client().expect("it starts, and binds the socket");
+    site.start_client()
+        .expect("it starts, and binds the socket");
     making_room.join().expect("room");
     await_check(&site, true, "");
     let log = site.logs();

@@ -19,7 +19,6 @@ use bentpipe_sys::datagram::{self, Queue};
 use bentpipe_tunnel::engine::{LEAST_MTU, Output, Unreachable, UnreachableCause, headers};
 
 use super::exits::Exits;
-use crate::process;
 use crate::throttle::Throttle;
 
 /// Receive buffer per message: a whole GRO batch.
@@ -252,7 +251,7 @@ impl UdpWire {
             failed(Unreachable {
                 cause,
                 from: failure.from,
-                to: process::canonical(error.peer),
+                to: SocketAddr::new(error.peer.ip().to_canonical(), error.peer.port()),
             });
         }
     }
