@@ -11,6 +11,7 @@ mod admission;
 mod failclosed;
 mod leaks;
 mod limits;
+mod neighbours;
 mod policy;
 mod privacy;
 mod sandbox;

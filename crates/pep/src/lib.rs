@@ -56,4 +56,4 @@ mod wishes;
 pub use certified::check_certificate;
 #[cfg(target_os = "linux")]
 pub use client::guard;
-pub use process::{Diagnosis, RunError, end_on_panic};
+pub use process::{Diagnosis, RunError, clock, end_on_panic};

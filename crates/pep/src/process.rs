@@ -138,6 +138,28 @@ pub(crate) fn since_1970() -> Duration {
         .unwrap_or_default()
 }
 
+/// 2024-01-01: a machine without a clock starts long before, and the time is not known until it was set.
+pub(crate) const PLAUSIBLE: Duration = Duration::from_secs(1_704_067_200);
+
+/// Time since 1970 by the wall clock, for what has a validity or an expiry.
+///
+/// # Errors
+/// The clock was not set; the text says so, and the mend.
+pub fn clock() -> Result<Duration, String> {
+    set_clock(since_1970())
+}
+
+fn set_clock(now: Duration) -> Result<Duration, String> {
+    match now >= PLAUSIBLE {
+        true => Ok(now),
+        false => Err(format!(
+            "the clock of this machine is not set, it says {}: what begins or expires by it would be wrong; run \
+             `timedatectl set-ntp true` or `date -s`",
+            date(now.as_secs())
+        )),
+    }
+}
+
 /// Day in UTC of a moment, seconds since 1970; empty for one that no calendar has.
 pub(crate) fn date(seconds: u64) -> String {
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);

@@ -299,12 +299,15 @@ fn failure(content: &[u8]) -> Option<Failure> {
         _ => return None,
     };
     let address = &content[head.len()..];
+    // A socket of both families hears of IPv4 in the form of IPv6.
+    let family = u16::from_ne_bytes(*address.first_chunk::<2>()?);
+    let v6 = v6 || i32::from(family) == libc::AF_INET6;
     let from: IpAddr = match v6 {
         false => Ipv4Addr::from(*address.get(4..)?.first_chunk::<4>()?).into(),
         true => Ipv6Addr::from(*address.get(8..)?.first_chunk::<16>()?).into(),
     };
     Some(Failure {
-        from: Some(from),
+        from: Some(from.to_canonical()),
         said,
         mtu: info,
     })

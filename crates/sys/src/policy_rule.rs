@@ -14,7 +14,7 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{change, list};
-pub use preceding::{Packet, PacketWay, PrecedingRule, RuleFate, some_destinations};
+pub use preceding::{PacketWay, PrecedingRule, ProbePacket, RuleFate, some_destinations};
 pub use table_route::{MAIN, StrayRoute, TableRoute, Way};
 
 /// An IP version.

@@ -120,14 +120,11 @@ fn public_address(config: &ServerConfig) -> Result<ServerAddress, Failure> {
     })
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "codes expire by the clock that the operator reads"
-)]
 fn expiry(options: &Add) -> Result<Timestamp, Failure> {
     let lasts = SignedDuration::try_from(options.expires).context("`--expires` is too long");
+    let now = bentpipe_pep::clock().map_err(Failure::Key)?;
     let at = lasts.and_then(|lasts| {
-        let now = Timestamp::try_from(std::time::SystemTime::now())?;
+        let now = Timestamp::from_second(i64::try_from(now.as_secs())?)?;
         Ok(now.checked_add(lasts)?)
     });
     let at = at.map_err(Failure::Run)?;

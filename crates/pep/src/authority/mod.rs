@@ -26,7 +26,7 @@ use rustls::pki_types::pem::PemObject as _;
 use x509_parser::extensions::GeneralName;
 
 use crate::config::{MAX_NAMES, TrustedName};
-use crate::process::{date, since_1970};
+use crate::process::{clock, date, since_1970};
 use crate::state;
 pub(crate) use signer::{RENEWAL, Signer};
 
@@ -61,7 +61,7 @@ pub fn make(names: &[TrustedName]) -> Result<Made, String> {
             names.len()
         ));
     }
-    let now = since_1970();
+    let now = clock().map_err(|error| format!("cannot make a CA: {error}"))?;
     let fault = |error: rcgen::Error| format!("cannot make a CA: {error}");
     let key = KeyPair::generate().map_err(fault)?;
     let certificate = parameters(names, now).self_signed(&key).map_err(fault)?;

@@ -9,7 +9,9 @@ use toml::Spanned;
 use super::ConfigError;
 use super::metrics::{self, MetricsTable};
 use super::page::{self, Page};
-use crate::status::MAX_PATH;
+
+/// Longest path that a socket can have, bytes.
+const MAX_PATH: usize = 107;
 
 /// Places at which a daemon tells about itself.
 #[derive(Clone, Debug)]

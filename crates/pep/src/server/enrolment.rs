@@ -5,7 +5,7 @@
 //! ```
 
 use std::rc::Rc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bentpipe_proto::tunnel::{CloseCode, ENROL_KEY, EnrolCode};
 use tokio::task::spawn_local;
@@ -13,19 +13,23 @@ use tokio::time::sleep;
 
 use super::sessions::Sessions;
 use crate::keys::PublicKey;
+use crate::process;
 use bentpipe_tunnel::engine::ConnectionId;
 
 /// Time that a client with an enrolment key has to name its own.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Seconds since 1970.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "codes expire by the clock that the operator reads"
-)]
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
+/// Seconds since 1970; the end of time while the clock is not set: then no code is known to be valid.
+fn now_or_the_end() -> u64 {
+    process::clock().map_or_else(
+        |error| {
+            tracing::error!(
+                "whether a join code has expired is not known, so none is taken: {error}"
+            );
+            u64::MAX
+        },
+        |now| now.as_secs(),
+    )
 }
 
 impl Sessions {
@@ -53,7 +57,10 @@ impl Sessions {
             return self.close(id, CloseCode::ProtocolViolation, "it has a key of its own");
         };
         let (code, at) = match PublicKey::from_bytes(key) {
-            Some(key) => self.shared.clients.enrol(&enrolment, &key, now()),
+            Some(key) => self
+                .shared
+                .clients
+                .enrol(&enrolment, &key, now_or_the_end()),
             None => (EnrolCode::KeyTaken, 0),
         };
         let client = self.shared.clients.enrolment_name(&enrolment);

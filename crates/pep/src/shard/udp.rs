@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
+use bentpipe_sys::datagram::{self, Queue};
 use bentpipe_tunnel::engine::{LEAST_MTU, Output, Unreachable, UnreachableCause, headers};
 
 use super::exits::Exits;
@@ -237,19 +238,21 @@ impl UdpWire {
         }
         self.failed.set(true);
         for _ in 0..MOST_ERRORS {
-            let Registered { socket, state } = &self.own;
-            let Ok(Some(error)) = state.recv_transport_error(UdpSockRef::from(socket)) else {
+            // Nothing of the datagram is needed but where it was sent.
+            let Ok(error) = datagram::receive(&self.own.socket, Queue::Failures, &mut []) else {
                 return;
             };
-            let cause = match Errno::from_raw_os_error(error.raw_errno) {
-                Errno::CONNREFUSED => UnreachableCause::Port,
-                Errno::HOSTUNREACH => UnreachableCause::Host,
-                Errno::NETUNREACH => UnreachableCause::Network,
-                Errno::ACCESS | Errno::PERM => UnreachableCause::Prohibited,
-                _ => continue,
+            let Some(failure) = error.failure else {
+                continue;
             };
-            let from = error.addr.map(|address| address.ip());
-            failed(Unreachable { cause, from });
+            let Some(cause) = cause(error.peer.ip(), failure.said) else {
+                continue;
+            };
+            failed(Unreachable {
+                cause,
+                from: failure.from,
+                to: SocketAddr::new(error.peer.ip().to_canonical(), error.peer.port()),
+            });
         }
     }
 
@@ -272,6 +275,21 @@ impl UdpWire {
             tracing::warn!("cannot send to {address}: {reason}");
         }
     }
+}
+
+/// Cause that an ICMP message of this type and code gives about a datagram sent `to` an address.
+fn cause(to: IpAddr, said: (u8, u8)) -> Option<UnreachableCause> {
+    Some(match (to.to_canonical(), said) {
+        (IpAddr::V4(_), (3, 3)) | (IpAddr::V6(_), (1, 4)) => UnreachableCause::Port,
+        (IpAddr::V4(_), (3, 9 | 10 | 13)) | (IpAddr::V6(_), (1, 1 | 5 | 6)) => {
+            UnreachableCause::Prohibited
+        }
+        (IpAddr::V4(_), (3, 0 | 6 | 11)) | (IpAddr::V6(_), (1, 0)) => UnreachableCause::Network,
+        (IpAddr::V4(_), (3, 1 | 7 | 8 | 12)) | (IpAddr::V6(_), (1, 2 | 3)) => {
+            UnreachableCause::Host
+        }
+        _ => return None,
+    })
 }
 
 /// Reason, for the operator, why a datagram of `size` bytes to `destination` was not sent; `None` for a probe of a larger MTU, to

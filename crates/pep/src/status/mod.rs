@@ -55,7 +55,6 @@ pub use publish::{PublishState, PublishStatus};
 pub use screen::{Blocks, Screen};
 pub use segments::{PepKeys, PepSide, Segments, SegmentsPassed, SegmentsRefused, SegmentsReset};
 pub use sle::{Sle, SleRefused};
-pub(crate) use socket::MAX_PATH;
 #[cfg(target_os = "linux")]
 pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};

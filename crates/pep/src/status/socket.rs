@@ -262,9 +262,6 @@ impl BoundSocket {
     }
 }
 
-/// Longest path that a socket can have, bytes.
-pub(crate) const MAX_PATH: usize = 107;
-
 /// Listens at `path`.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     // Renamed into place only when it listens and is closed to others: whoever sees it, sees it whole.

@@ -159,7 +159,7 @@ impl fmt::Display for PrecedingRule {
 
 /// A packet whose way is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packet {
+pub struct ProbePacket {
     /// Address that the packet comes from; `None` for this machine itself.
     pub from: Option<IpAddr>,
     /// Address that the packet goes to, of the same family.
@@ -185,7 +185,7 @@ pub struct PacketWay {
     pub device: Option<u32>,
 }
 
-impl Packet {
+impl ProbePacket {
     /// Way that the packet would go.
     ///
     /// # Errors
@@ -281,7 +281,7 @@ mod tests {
             }
             let rules = PrecedingRule::list(Family::V4, 98, &[]).expect("rules");
             let texts: Vec<_> = rules.iter().map(ToString::to_string).collect();
-            let packet = |port| Packet {
+            let packet = |port| ProbePacket {
                 from: None,
                 to: "198.51.100.7".parse().expect("an address"),
                 iif: None,

@@ -220,10 +220,13 @@ impl Engine {
         self.allowance.take_news()
     }
 
-    /// Takes an ICMP error about datagrams of handshakes; a client has one under way.
+    /// Takes an ICMP error about datagrams of handshakes: it concerns those with the address that the datagram was sent to.
     pub fn handle_unreachable(&mut self, said: Unreachable) {
         for (id, connection) in self.connections.iter() {
-            if connection.quic.is_handshaking() && !connection.is_lost() {
+            let peer = connection.quic.remote_address();
+            let is_meant =
+                (peer.ip().to_canonical(), peer.port()) == (said.to.ip(), said.to.port());
+            if is_meant && connection.quic.is_handshaking() && !connection.is_lost() {
                 self.events.push_back(Event {
                     connection: id,
                     notice: ConnectionNotice::Unreachable(said),

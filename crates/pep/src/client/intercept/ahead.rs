@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use bentpipe_sys::link;
 use bentpipe_sys::policy_rule::{
-    Action, Family, MAIN, Packet, PolicyRule, PrecedingRule, RuleFate, some_destinations,
+    Action, Family, MAIN, PolicyRule, PrecedingRule, ProbePacket, RuleFate, some_destinations,
 };
 use ipnet::IpNet;
 
@@ -189,7 +189,7 @@ impl Sender {
     fn loses(&self, rule: &PrecedingRule, wanted: &Wanted) -> Option<IpAddr> {
         let mark = mark_of(rule, wanted)?;
         let from = self.source(rule, wanted)?;
-        let packet = |to| Packet {
+        let packet = |to| ProbePacket {
             from,
             to,
             iif: self.index,
@@ -235,7 +235,7 @@ impl Sender {
 
     /// True if the kernel's way to `host` leads by the sender's interface.
     fn is_behind(&self, host: IpAddr) -> bool {
-        let way = Packet {
+        let way = ProbePacket {
             from: None,
             to: host,
             iif: None,
@@ -284,7 +284,7 @@ fn destinations(rule: &PrecedingRule, family: Family) -> Vec<IpAddr> {
 }
 
 /// True if `rule` takes `packet` from our tables.
-fn is_taken(rule: &PrecedingRule, packet: &Packet, wanted: &Wanted) -> bool {
+fn is_taken(rule: &PrecedingRule, packet: &ProbePacket, wanted: &Wanted) -> bool {
     let Routing {
         table,
         tunnel_table,
@@ -303,11 +303,11 @@ fn is_taken(rule: &PrecedingRule, packet: &Packet, wanted: &Wanted) -> bool {
 }
 
 /// True if the kernel would take in such a packet for this machine itself: its interface is up and its source is none that is refused.
-fn is_answered(packet: &Packet, wanted: &Wanted) -> bool {
+fn is_answered(packet: &ProbePacket, wanted: &Wanted) -> bool {
     let own = wanted.lan.addresses().iter().copied();
     let mut own = own.filter(|own| own.is_ipv6() == packet.to.is_ipv6());
     match (packet.iif, own.next()) {
-        (Some(_), Some(to)) => Packet { to, ..*packet }.way().is_ok(),
+        (Some(_), Some(to)) => ProbePacket { to, ..*packet }.way().is_ok(),
         (Some(_), None) => false,
         (None, _) => true,
     }

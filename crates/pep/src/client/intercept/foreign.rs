@@ -14,7 +14,7 @@ use crate::firewall::Passage;
 use crate::kernel::LastLook;
 use crate::process;
 
-/// What one look has found.
+/// Findings of one look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Foreign {
     /// Routes that lead addresses of the LAN elsewhere. What is for these, on connections that are carried, is dropped.
@@ -66,7 +66,7 @@ impl ForeignLook {
         self.ahead.spoil();
     }
 
-    /// What is in the way of `wanted`.
+    /// Things in the way of `wanted`.
     ///
     /// # Errors
     /// The kernel gave no answer.

@@ -7,9 +7,7 @@ use jiff::tz::Offset;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{MonthDay, Period};
-
-/// 2024-01-01: a machine without a clock starts long before, and the time is not known until it was set.
-const PLAUSIBLE: Duration = Duration::from_secs(1_704_067_200);
+use crate::process::PLAUSIBLE;
 
 /// Count of a period, as it is kept on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

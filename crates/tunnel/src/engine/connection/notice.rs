@@ -15,6 +15,8 @@ pub struct Unreachable {
     pub cause: UnreachableCause,
     /// Sender of the ICMP message.
     pub from: Option<IpAddr>,
+    /// Address that the datagram was sent to, in its own family's form.
+    pub to: SocketAddr,
 }
 
 /// Cause that an ICMP error gives.
