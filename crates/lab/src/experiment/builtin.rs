@@ -22,7 +22,7 @@ macro_rules! experiments {
 }
 
 const EXPERIMENTS: &[(&str, &str)] = &experiments![
-    "beam" "behind-a-pep" "blocked" "calls" "cnes" "deep-pages" "designs" "draft-kuhn" "dssl" "fau" "http3" "les" "les-lan" "lossy-pages" "names" "picoquic" "policer" "prefetch"
+    "beam" "behind-a-pep" "blocked" "calls" "cnes" "cnes-lan" "deep-pages" "designs" "draft-kuhn" "dssl" "fau" "http3" "les" "les-lan" "lossy-pages" "names" "picoquic" "policer" "prefetch"
     "qpep-goodput" "qpep-leo" "qpep-pages" "qpep-plr" "qpep-snr" "qpep-streams" "qpep-tuning" "rain" "skycasters"
     "skycasters-rtt" "starlink"
 ];
