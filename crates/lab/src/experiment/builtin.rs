@@ -74,7 +74,7 @@ mod tests {
         "Pavur et al., QPEP (2020)",
         "Pavur et al., QPEP (NDSS 2021)",
         "Roy-Chowdhury et al. (LES, DSSL)",
-        "computed",
+        "Computed from round trips",
         "draft-kuhn-quic-4-sat",
         "picoquic satellite_test.c",
         "wirelessmoves",
