@@ -167,7 +167,7 @@ lab: privileges
 # The experiments after the seed papers, in their quick sizes, on one page: lab-results/seeds.html; the findings are in seeds.md
 # beside it and each figure in figures/. A run whose figures are doubted is
 # made again once. Ended and started again it goes on where it was. A program of SEEDS_BINARIES is given to those that name it.
-SEEDS := skycasters skycasters-rtt les dssl cnes qpep-pages qpep-goodput qpep-snr qpep-tuning qpep-leo qpep-plr
+SEEDS := skycasters skycasters-rtt les dssl cnes cnes-lan qpep-pages qpep-goodput qpep-snr qpep-tuning qpep-leo qpep-plr
 SEEDS_BINARIES ?=
 seeds: privileges
 	@.ci/deps lab

@@ -15,7 +15,7 @@ const { chromium } = require(require.resolve('playwright-core', { paths: [tools]
 const wider = () =>
   Math.max(...[document.documentElement, ...document.querySelectorAll('.table')].map((room) => room.scrollWidth - room.clientWidth));
 const unfold = () => document.querySelectorAll('details').forEach((one) => (one.open = true));
-const lines = () => [...document.querySelectorAll('.claims summary')].filter((one) => one.getBoundingClientRect().bottom <= innerHeight).length;
+const lines = () => [...document.querySelectorAll('.claims > details > summary')].filter((one) => one.getBoundingClientRect().bottom <= innerHeight).length;
 const plots = () =>
   [...document.querySelectorAll('.plot')].map((figure) => {
     const [outer, plot] = [figure, figure.querySelector('.u-over')].map((element) => element?.getBoundingClientRect());

@@ -46,6 +46,8 @@ pub(super) struct Curves<'a> {
 struct Panel {
     title: &'static str,
     unit: &'static str,
+    /// True if its axis begins at 0.
+    from_zero: bool,
     curves: Vec<Curve>,
     /// Words below the figure: what its numbers stand for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,6 +75,9 @@ const DIRECTIONS: [&str; 2] = ["forward", "return"];
 struct Curve {
     name: String,
     y: Vec<Option<f64>>,
+    /// Names of the values, where these are numbers of something; empty elsewhere.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    names: BTreeMap<u64, String>,
 }
 
 impl Curve {
@@ -81,7 +86,11 @@ impl Curve {
         for value in y.iter_mut().flatten() {
             *value = (*value * 1e6).round() / 1e6;
         }
-        Self { name, y }
+        Self {
+            name,
+            y,
+            names: BTreeMap::new(),
+        }
     }
 }
 
@@ -201,27 +210,41 @@ impl Terminal {
             })
     }
 
-    /// Numbers of the MODCODs that were in use, with their names; none where lines have no names.
-    fn modcods(&self) -> Option<String> {
+    /// Names of the MODCODs that were in use, by number; empty where lines have no names.
+    fn modcod_names(&self, way: usize) -> BTreeMap<u64, String> {
+        let named = self.lines.iter().filter_map(|line| {
+            let way = &line.ways[way];
+            let name = way.get("modcod_name")?.as_str()?;
+            Some((way.get("modcod")?.as_u64()?, name.to_owned()))
+        });
+        named.take(MOST).collect()
+    }
+
+    /// The MODCODs that were in use, whose numbers have their names in curves and in words below.
+    fn modcods(&self, lines: &[&Line]) -> Panel {
+        let mut panel = panel(
+            "MODCOD",
+            "",
+            lines,
+            [("", |lines, way| gauge(lines, way, "modcod", 1.0))],
+        );
         let mut parts = Vec::new();
         for (way, direction) in DIRECTIONS.into_iter().enumerate() {
-            let named = self.lines.iter().filter_map(|line| {
-                let way = &line.ways[way];
-                Some((
-                    way.get("modcod")?.as_u64()?,
-                    way.get("modcod_name")?.as_str()?,
-                ))
-            });
-            let named: BTreeMap<u64, &str> = named.take(MOST).collect();
-            let names: Vec<_> = named
+            let names = self.modcod_names(way);
+            let words: Vec<_> = names
                 .iter()
                 .map(|(id, name)| format!("{id} is {name}"))
                 .collect();
-            if !names.is_empty() {
-                parts.push(format!("{direction}: {}", names.join("; ")));
+            if !words.is_empty() {
+                parts.push(format!("{direction}: {}", words.join("; ")));
+            }
+            let mut curves = panel.curves.iter_mut();
+            if let Some(curve) = curves.find(|curve| curve.name == direction) {
+                curve.names = names;
             }
         }
-        (!parts.is_empty()).then(|| parts.join(" · "))
+        panel.note = (!parts.is_empty()).then(|| parts.join(" · "));
+        panel
     }
 
     fn curves(&self) -> Curves<'_> {
@@ -233,26 +256,22 @@ impl Terminal {
                 "Mbit/s",
                 &lines,
                 [(" goodput", rate), (" capacity", capacity)],
-            ),
+            )
+            .from_zero(),
             panel(
                 "Queue",
                 "kB",
                 &lines,
                 [("", |lines, way| gauge(lines, way, "queue_bytes", 1e-3))],
-            ),
+            )
+            .from_zero(),
             panel(
                 "C/N",
                 "dB",
                 &lines,
                 [("", |lines, way| gauge(lines, way, "cn_db", 1.0))],
             ),
-            panel(
-                "MODCOD",
-                "",
-                &lines,
-                [("", |lines, way| gauge(lines, way, "modcod", 1.0))],
-            )
-            .with_note(self.modcods()),
+            self.modcods(&lines),
             panel(
                 "One-way delay",
                 "ms",
@@ -271,7 +290,8 @@ impl Terminal {
                         gauge(lines, way, "granted_bps", 1e-6)
                     }),
                 ],
-            ),
+            )
+            .from_zero(),
             drops(&lines),
         ];
         Curves {
@@ -286,8 +306,11 @@ impl Terminal {
 }
 
 impl Panel {
-    fn with_note(self, note: Option<String>) -> Self {
-        Self { note, ..self }
+    fn from_zero(self) -> Self {
+        Self {
+            from_zero: true,
+            ..self
+        }
     }
 }
 
@@ -312,6 +335,7 @@ fn panel<const N: usize>(
     Panel {
         title,
         unit,
+        from_zero: false,
         curves,
         note: None,
     }
@@ -373,6 +397,7 @@ fn drops(lines: &[&Line]) -> Panel {
     Panel {
         title: "Drops",
         unit: "packets",
+        from_zero: true,
         curves,
         note: None,
     }

@@ -97,7 +97,7 @@ fn body(columns: &Columns, report: Option<&EmulatorStats>, run: &str) -> String 
         ),
     });
     text.push_str(
-        "<table><tr><th>terminal</th><th>direction</th><th>goodput, Mbit/s</th><th>packets delivered</th><th>dropped</th></tr>\n",
+        "<div class=\"table\"><table><tr><th>terminal</th><th>direction</th><th>goodput, Mbit/s</th><th>packets delivered</th><th>dropped</th></tr>\n",
     );
     for total in columns.totals() {
         // Writing into a String cannot fail.
@@ -111,7 +111,7 @@ fn body(columns: &Columns, report: Option<&EmulatorStats>, run: &str) -> String 
             total.dropped
         );
     }
-    text + "</table>\n<p>Goodput: IP packets that came out of the link, over the whole time. In the figures: drag to zoom in all \
+    text + "</table></div>\n<p>Goodput: IP packets that came out of the link, over the whole time. In the figures: drag to zoom in all \
             panels, double-click to zoom out, click a name to hide its curve.</p>\n<div id=\"plots\"></div>\n"
 }
 
@@ -174,6 +174,11 @@ mod tests {
         assert_eq!(
             panels[3]["note"],
             "forward: 21 is 16APSK 5/6 · return: 21 is 16APSK 5/6"
+        );
+        let named = &panels[3]["curves"][1];
+        assert_eq!(
+            (&named["name"], &named["names"]["21"]),
+            (&"return".into(), &"16APSK 5/6".into())
         );
         // 2000 B in 0.2 s, and as many drops.
         let total = "<td>&lt;/script&gt;</td><td>return</td><td>0.080</td><td>0</td><td>2000</td>";

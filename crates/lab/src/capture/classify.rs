@@ -218,8 +218,19 @@ fn own(packet: &LaxSlicedPacket<'_>, expected: &ExpectedPackets) -> Option<Class
 
 /// For errors that quote a packet.
 fn about_own(quoted: &[u8], expected: &ExpectedPackets) -> Class {
-    match LaxSlicedPacket::from_ip(quoted) {
-        Ok(quoted) if own(&quoted, expected).is_some() => Class::TunnelError,
+    let Ok(quoted) = LaxSlicedPacket::from_ip(quoted) else {
+        return Class::Clear;
+    };
+    if own(&quoted, expected).is_some() {
+        return Class::TunnelError;
+    }
+    // A browser gives up sockets that it asked from, and answers come later.
+    match (&quoted.transport, Ends::of(&quoted)) {
+        (Some(TransportSlice::Udp(udp)), Some(ends))
+            if expected.names_beside && is_name(udp, &ends) =>
+        {
+            Class::Name
+        }
         _ => Class::Clear,
     }
 }

@@ -24,16 +24,19 @@ pub(super) struct Interception(());
 
 impl Interception {
     /// Hands TCP of the LAN to this port, and with `http3` UDP of port 443 to that port. What nobody takes in there is forwarded.
+    /// Rules of an earlier start, which outlive the program, are replaced.
     pub(super) fn start(terminal: &NetNs, port: u16, http3: bool) -> Result<Self> {
         let rules = rules(port, http3);
         run_with_input(terminal.command("nft").args(["-f", "-"]), &rules).context("nft")?;
         for family in ["-4", "-6"] {
-            terminal.run(
-                "ip",
-                &[family, "rule", "add", "fwmark", "1", "lookup", "100"],
-            )?;
+            // `ip` cannot replace a rule.
+            let rule = ["fwmark", "1", "lookup", "100"];
+            let there = terminal.run("ip", &[&[family, "rule", "show"], &rule[..]].concat())?;
+            if there.trim().is_empty() {
+                terminal.run("ip", &[&[family, "rule", "add"], &rule[..]].concat())?;
+            }
             let route = [
-                "route", "add", "local", "default", "dev", "lo", "table", "100",
+                "route", "replace", "local", "default", "dev", "lo", "table", "100",
             ];
             terminal.run("ip", &[&[family], &route[..]].concat())?;
         }
@@ -95,7 +98,8 @@ fn rules(port: u16, http3: bool) -> String {
     });
     let refused = if http3 { REFUSED } else { "" };
     format!(
-        "table inet {TABLE} {{\ncounter taken {{ }}\ncounter given {{ }}\ncounter past {{ }}\n\
+        "table inet {TABLE} {{ }}\ndelete table inet {TABLE}\n\
+         table inet {TABLE} {{\ncounter taken {{ }}\ncounter given {{ }}\ncounter past {{ }}\n\
          chain prerouting {{\ntype filter hook prerouting priority mangle; policy accept;\n{taken}}}\n\
          chain output {{\ntype filter hook output priority filter; policy accept;\n{given}}}\n\
          chain forward {{\ntype filter hook forward priority filter; policy accept;\n{past}{refused}}}\n}}\n"
@@ -122,4 +126,33 @@ struct Counter {
     name: String,
     packets: u64,
     bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_started_again_finds_each_rule_once() -> Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: network namespaces need root");
+            return Ok(());
+        }
+        let terminal = NetNs::temporary(&format!("bp-{}-rules", std::process::id()))?;
+        terminal.run("ip", &["link", "set", "lo", "up"])?;
+        let seen = || {
+            let commands: [(&str, &[&str]); 3] = [
+                ("nft", &["list", "ruleset"]),
+                ("ip", &["rule"]),
+                ("ip", &["-6", "rule"]),
+            ];
+            let texts = commands.map(|(program, words)| terminal.run(program, words));
+            texts.into_iter().collect::<Result<Vec<_>, _>>()
+        };
+        Interception::start(&terminal, 8080, false)?;
+        let once = seen()?;
+        Interception::start(&terminal, 8080, false)?;
+        assert_eq!(seen()?, once);
+        Ok(())
+    }
 }

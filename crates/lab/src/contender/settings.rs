@@ -160,7 +160,7 @@ impl Settings {
             .map(|Tuned { key, number }| format!("{key} = {number}\n"));
         said.map(|(key, value)| format!("{key} = \"{value}\"\n"))
             .chain(tuned)
-            .chain(self.rates.map(sold))
+            .chain(self.rates.map(sold_at_most))
             .collect()
     }
 }
@@ -177,5 +177,14 @@ fn one_by_one() -> String {
 pub(super) fn sold([forward, back]: [BitRate; 2]) -> String {
     let table =
         |name, rate: BitRate| format!("[link.{name}]\nrate = \"{} bit/s\"\n", rate.as_u64());
+    table("forward", forward) + &table("return", back)
+}
+
+/// The same where nothing is sent faster: the profile's first window may be more than the link holds.
+fn sold_at_most([forward, back]: [BitRate; 2]) -> String {
+    let table = |name, rate: BitRate| {
+        let rate = rate.as_u64();
+        format!("[link.{name}]\nrate = \"{rate} bit/s\"\nmax_rate = \"{rate} bit/s\"\n")
+    };
     table("forward", forward) + &table("return", back)
 }

@@ -22,7 +22,7 @@ macro_rules! experiments {
 }
 
 const EXPERIMENTS: &[(&str, &str)] = &experiments![
-    "beam" "behind-a-pep" "blocked" "calls" "cnes" "deep-pages" "designs" "draft-kuhn" "dssl" "fau" "http3" "les" "les-lan" "lossy-pages" "names" "picoquic" "policer" "prefetch"
+    "beam" "behind-a-pep" "blocked" "calls" "cnes" "cnes-lan" "deep-pages" "designs" "draft-kuhn" "dssl" "fau" "http3" "les" "les-lan" "lossy-pages" "names" "picoquic" "policer" "prefetch"
     "qpep-goodput" "qpep-leo" "qpep-pages" "qpep-plr" "qpep-snr" "qpep-streams" "qpep-tuning" "rain" "skycasters"
     "skycasters-rtt" "starlink"
 ];
@@ -74,7 +74,7 @@ mod tests {
         "Pavur et al., QPEP (2020)",
         "Pavur et al., QPEP (NDSS 2021)",
         "Roy-Chowdhury et al. (LES, DSSL)",
-        "computed",
+        "Computed from round trips",
         "draft-kuhn-quic-4-sat",
         "picoquic satellite_test.c",
         "wirelessmoves",

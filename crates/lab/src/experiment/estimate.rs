@@ -9,7 +9,7 @@ use super::{Experiment, HandshakeEnd, NamedScenario, Run, Task};
 use crate::workload::{ECHO_INTERVAL, LinkLimit, Page};
 
 /// Namespaces, link, contender and their end, and Chromium's start.
-const AROUND_A_RUN: Duration = Duration::from_secs(6);
+const AROUND_A_RUN: Duration = Duration::from_secs(5);
 /// Round trips that whoever starts slowly needs besides.
 const ROUND_TRIPS: u32 = 8;
 /// Round trips of a handshake with a host, TCP's included, and one to spare: TLS 1.2 over TCP takes three.

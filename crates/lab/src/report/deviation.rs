@@ -26,6 +26,12 @@ pub(super) fn deviation(ratio: Known) -> Option<String> {
     }
 }
 
+/// True if it is known whether a figure that is `ratio` times the published one is near it: one that was given up early may be either.
+pub(super) fn is_settled(ratio: Known) -> bool {
+    let near = ratio.least() >= 1.0 - NEAR && ratio.most() <= 1.0 + NEAR;
+    near || deviation(ratio).is_some()
+}
+
 /// The deviation of a share of failed runs; none if it is near the published one.
 pub(super) fn failures(own: FailureCount, published: FailureCount) -> Option<&'static str> {
     match own.share() - published.share() {
@@ -65,6 +71,9 @@ mod tests {
         assert_eq!(deviation(other_given_up).as_deref(), Some("over 67 % less"));
         let unknown = Known::more_than(20.0).over(Known::exactly(60.0));
         assert_eq!(deviation(unknown), None);
+        let settled = [given_up, other_given_up, unknown].map(is_settled);
+        assert_eq!(settled, [true, true, false]);
+        assert!(is_settled(Known::exactly(1.1)) && is_settled(Known::exactly(2.0)));
         assert_eq!(mark(Some("more")), " <b>more</b>");
         assert_eq!((mark(None), bracket(None)), (String::new(), String::new()));
     }

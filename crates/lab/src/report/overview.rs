@@ -109,7 +109,7 @@ pub(super) fn findings(parts: &[Results]) -> String {
     text.push_str(
         "<p class=\"note\">Open a line for its findings, each with the reason where it differs. Reproduced: within 15 % of what was published, or in the published order. In \
          order only: whoever is slower there is slower here, but by more or by less. Not reproduced: somebody else is slower. Not run: these \
-         runs have nothing to compare, mostly because the quick size leaves it out or a program was not given. “X compared with Y: 1.25 ×” \
+         runs have nothing to compare, mostly because the quick size leaves it out, a run was given up or a program was not given. “X compared with Y: 1.25 ×” \
          means that X takes 1.25 times as long; “X &lt; Y” that X takes less time, “X ~ Y” that they are not told apart.</p></section>\n",
     );
     text
@@ -130,12 +130,33 @@ fn one_work(work: &str, own: &[(usize, &Finding)]) -> String {
         )
     });
     let mut text = format!(
-        "<details><summary><span class=\"work\">{}</span>{}</summary>\n<div class=\"table\"><table class=\"cards words\">\
-         <thead><tr><th>claim</th><th>published</th><th>here</th><th>verdict</th></tr></thead><tbody>\n",
+        "<details><summary><span class=\"work\">{}</span>{}</summary>\n",
         escape(work),
         counts.concat()
     );
-    for (place, finding) in own {
+    let (absent, judged): (Vec<_>, Vec<_>) = own
+        .iter()
+        .partition(|(_, one)| one.verdict == Verdict::NotRun);
+    if !judged.is_empty() {
+        text.push_str(&table(&judged));
+    }
+    if !absent.is_empty() {
+        let _ = writeln!(
+            text,
+            "<details><summary>{} findings that these runs do not judge</summary>\n{}</details>",
+            absent.len(),
+            table(&absent)
+        );
+    }
+    text + "</details>\n"
+}
+
+/// Findings with the places of their experiments, a row for each.
+fn table(findings: &[&(usize, &Finding)]) -> String {
+    let mut text = "<div class=\"table\"><table class=\"cards words\">\
+         <thead><tr><th>claim</th><th>published</th><th>here</th><th>verdict</th></tr></thead><tbody>\n"
+        .to_owned();
+    for (place, finding) in findings {
         let verdict = finding.verdict;
         let [claim, published, here] =
             [&finding.claim, &finding.published, &finding.here].map(|text| escape(text));
@@ -158,5 +179,5 @@ fn one_work(work: &str, own: &[(usize, &Finding)]) -> String {
             verdict.text()
         );
     }
-    text + "</tbody></table></div></details>\n"
+    text + "</tbody></table></div>\n"
 }

@@ -104,10 +104,10 @@
   // A figure that was folded has no width until it is unfolded.
   document.querySelectorAll("details").forEach((one) => one.addEventListener("toggle", fit));
   for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", draw);
-  // On paper all findings are to be read; what is folded below an experiment is for a screen.
+  // On paper all findings that are judged are to be read; what is folded below an experiment is for a screen.
   let folded = [];
   addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll(".claims details:not([open])")];
+    folded = [...document.querySelectorAll(".claims > details:not([open])")];
     folded.forEach((one) => (one.open = true));
   });
   addEventListener("afterprint", () => folded.forEach((one) => (one.open = false)));

@@ -169,6 +169,16 @@ fn an_error_is_judged_by_what_it_quotes() {
         ..TUNNEL.into()
     };
     assert_eq!(classify(V4, &other, idle), Class::TunnelError);
+    // The resolver's answer came when nobody waited for it any more.
+    let mut answer = Vec::new();
+    let builder = ipv4(RESOLVER.octets(), [10, 10, 0, 2], 63).udp(53, 40_000);
+    builder.write(&mut answer, b"answer").unwrap();
+    let beside = ExpectedPackets {
+        names_beside: true,
+        ..TUNNEL.into()
+    };
+    assert_eq!(classify(V4, &error(&answer), beside), Class::Name);
+    assert_eq!(classify(V4, &error(&answer), TUNNEL), Class::Clear);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Times and rates of several contenders who did one task over one link, from one place of one work.
 
-use super::super::deviation::{APART, bracket, deviation};
+use super::super::deviation::{APART, bracket, deviation, is_settled};
 use super::{Finding, Ground, Verdict, work};
 use crate::experiment::{Comparable, Published, PublishedValue};
 use crate::results::{Known, Row};
@@ -43,13 +43,25 @@ fn alike<'a>(one: &'a Published, other: &'a Published) -> bool {
 
 fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
     let first = group[0];
-    let (mut published, mut here, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for one in group {
+    let (mut here, mut ratios) = (Vec::new(), Vec::new());
+    let row = |one: &Published| ground.summary.row(&one.contender, &one.scenario, &one.task);
+    let ran = |one: &&Published| row(one).and_then(|row| row.over(one)).is_some();
+    // Who was measured comes first, in both columns.
+    let (there, missing): (Vec<&Published>, Vec<&Published>) =
+        group.iter().partition(|one| ran(one));
+    let all = there.iter().chain(&missing);
+    let published: Vec<_> = all
+        .map(|one| format!("{} {}", one.contender, one.value))
+        .collect();
+    for one in &there {
         let contender = &one.contender;
-        published.push(format!("{contender} {}", one.value));
-        let row = ground.summary.row(&one.contender, &one.scenario, &one.task);
+        let row = row(one);
         match row.and_then(|row| row.over(one)) {
-            None => here.push(format!("{contender} {}", ground.absence(&one.contender))),
+            None => {}
+            Some(ratio) if !is_settled(ratio) => {
+                let own = row.map(|row| measured(row, one)).unwrap_or_default();
+                here.push(format!("{contender} {own}, given up before it shows"));
+            }
             Some(ratio) => {
                 let apart = deviation(ratio);
                 let own = row.map(|row| measured(row, one)).unwrap_or_default();
@@ -58,6 +70,7 @@ fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
             }
         }
     }
+    here.extend(absences(&missing, ground));
     let (here, verdict) = match first.comparable {
         Comparable::All => (here.join("; "), judge(&ratios)),
         Comparable::Ratio => (
@@ -83,6 +96,15 @@ fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
         verdict,
         because: ground.because(verdict, &differing, &first.task),
     }
+}
+
+/// Why figures are missing: by name of few contenders, by number of many.
+fn absences(missing: &[&Published], ground: &Ground<'_>) -> Vec<String> {
+    if missing.len() > 3 {
+        return vec![format!("{} others not run", missing.len())];
+    }
+    let text = |one: &&Published| format!("{} {}", one.contender, ground.absence(&one.contender));
+    missing.iter().map(text).collect()
 }
 
 /// The figure of a row that a published one is compared with, as text.

@@ -43,12 +43,17 @@ fn judged<'a>(
     let all = places.flat_map(|(names, place)| names.iter().map(move |name| (name, place)));
     let (there, missing): (Vec<_>, Vec<_>) = all.partition(|(name, _)| row(name).is_some());
     let (mut objections, mut apart) = (Vec::new(), Vec::new());
+    let (mut judged, mut given_up) = (0, Vec::new());
     for (index, (first, place)) in there.iter().enumerate() {
         for (second, other_place) in &there[index + 1..] {
             let Some((one, other)) = row(first).zip(row(second)) else {
                 continue;
             };
-            let found = compare(one, other, order.statistic);
+            let Some(found) = compare(one, other, order.statistic) else {
+                given_up.push(format!("{first} and {second} given up before it shows"));
+                continue;
+            };
+            judged += 1;
             let expected = if place == other_place { "~" } else { "<" };
             if found != expected {
                 objections.push(format!("{first} {found} {second}"));
@@ -56,8 +61,8 @@ fn judged<'a>(
             }
         }
     }
-    let (said, verdict) = match (there.len(), objections.is_empty()) {
-        (0 | 1, _) => (String::new(), Verdict::NotRun),
+    let (said, verdict) = match (judged, objections.is_empty()) {
+        (0, _) => (String::new(), Verdict::NotRun),
         (_, true) => ("as published".to_owned(), Verdict::Reproduced),
         (_, false) => (objections.join(", "), Verdict::NotReproduced),
     };
@@ -65,15 +70,14 @@ fn judged<'a>(
         .iter()
         .map(|(name, _)| format!("{name} {}", ground.absence(name)));
     let said = (!said.is_empty()).then_some(said).into_iter();
-    let said: Vec<_> = said.chain(missing).collect();
+    let said: Vec<_> = said.chain(given_up).chain(missing).collect();
     (said.join("; "), verdict, apart)
 }
 
-/// `~` if two rows are not told apart: within 5 %, or their intervals overlap; else who is faster.
-fn compare(one: &Row, other: &Row, statistic: Statistic) -> &'static str {
-    let Some((figures, others)) = one.figures.zip(other.figures) else {
-        return "~";
-    };
+/// `~` if two rows are not told apart: within 5 %, or their intervals overlap; else who is faster. None if both may be: who was given
+/// up takes longer than the patience, and nobody knows by how much.
+fn compare(one: &Row, other: &Row, statistic: Statistic) -> Option<&'static str> {
+    let (figures, others) = one.figures.zip(other.figures)?;
     let ends = |row: &Row| {
         let spread = row.figures?.spread?;
         spread.confident.then_some(spread.ends)
@@ -88,11 +92,11 @@ fn compare(one: &Row, other: &Row, statistic: Statistic) -> &'static str {
         .statistic(statistic)
         .over(others.statistic(statistic));
     if !overlap && ratio.most() < 1.0 / (1.0 + APART) {
-        "<"
+        Some("<")
     } else if !overlap && ratio.least() > 1.0 + APART {
-        ">"
+        Some(">")
     } else {
-        "~"
+        (overlap || ratio.value().is_some()).then_some("~")
     }
 }
 

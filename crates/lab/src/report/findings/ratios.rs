@@ -1,6 +1,6 @@
 //! Ratios of one contender's times to another's.
 
-use super::super::deviation::{APART, bracket, deviation};
+use super::super::deviation::{APART, bracket, deviation, is_settled};
 use super::{Finding, Ground, Verdict};
 use crate::experiment::PublishedRatio;
 use crate::results::Known;
@@ -13,9 +13,13 @@ pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
 fn finding(one: &PublishedRatio, ground: &Ground<'_>) -> Finding {
     let (here, verdict) = match ground.summary.ratio(one) {
         Some(ratio) => {
-            let apart = deviation(ratio.over(Known::exactly(one.ratio)));
+            let to_published = ratio.over(Known::exactly(one.ratio));
+            let apart = deviation(to_published);
             let here = format!("{} ×{}", ratio.ratio(2), bracket(apart.as_deref()));
-            (here, judge(ratio, one.ratio, apart.is_none()))
+            match is_settled(to_published) {
+                true => (here, judge(ratio, one.ratio, apart.is_none())),
+                false => (format!("{here}, given up before it shows"), Verdict::NotRun),
+            }
         }
         None => (ground.absence(&one.contender).into(), Verdict::NotRun),
     };
