@@ -171,8 +171,8 @@ fn tls_setup(
     })
 }
 
-/// Doors beside UDP, each with what the shards take from it.
-struct Doors {
+/// Doors of a server beside UDP, each with what the shards take from it.
+struct ServerDoors {
     tls: Option<(Rc<TlsDoor>, Inboxes)>,
     sle: Option<(Rc<SleDoor>, Vec<mpsc::Receiver<FreshFlow>>)>,
     les: Option<(Rc<LesDoor>, Vec<LesInbox>)>,
@@ -183,7 +183,7 @@ fn open_doors(
     config: &ServerConfig,
     (sealed, layered): (Option<&Arc<SealedTunnels>>, Option<&Arc<LayeredTunnels>>),
     shards: usize,
-) -> Result<Doors, RunError> {
+) -> Result<ServerDoors, RunError> {
     let tls = config.listening.tls.as_ref();
     let tls = tls.map(|tls| TlsDoor::open(tls, shards)).transpose()?;
     SleDoor::tidy(config.sle.as_ref());
@@ -195,7 +195,7 @@ fn open_doors(
     let les = config.les().zip(layered);
     let les = les.map(|(les, tunnels)| LesDoor::open(les, tunnels, shards));
     let les = les.transpose()?;
-    Ok(Doors { tls, sle, les })
+    Ok(ServerDoors { tls, sle, les })
 }
 
 /// TCP ports of this machine at which the server itself is reached.
