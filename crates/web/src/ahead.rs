@@ -81,6 +81,12 @@ impl Ahead {
             .collect()
     }
 
+    /// True while links are looked for in what comes of the page.
+    #[must_use]
+    pub fn is_reading(&self) -> bool {
+        self.unpacker.is_some()
+    }
+
     /// Looks for no more links in the page; what has been promised stays promised.
     pub fn stop_reading(&mut self) {
         self.unpacker = None;
@@ -196,6 +202,16 @@ mod tests {
         page.end(1);
         page.end(2);
         assert!(page.is_idle());
+    }
+
+    #[test]
+    fn a_page_that_is_read_no_further_keeps_its_promises() {
+        let mut page = ahead(HTML, "").unwrap();
+        assert_eq!(targets(&page.read(b"<img src=a>")), ["/a"]);
+        assert!(page.is_reading());
+        page.stop_reading();
+        assert!(page.read(b"<img src=b>").is_empty() && !page.is_reading());
+        assert_eq!(page.begin().unwrap().1.target(), "/a");
     }
 
     #[test]

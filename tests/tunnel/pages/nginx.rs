@@ -164,6 +164,7 @@ http {{
     gzip_types text/css;
     server {{
         listen {listen}{tls};
+        ssl_protocols TLSv1.2 TLSv1.3;
         ssl_certificate {certificate}/site.pem;
         ssl_certificate_key {certificate}/site.key;
         root {at}/www;

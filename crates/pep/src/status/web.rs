@@ -16,6 +16,8 @@ pub struct PagesAhead {
     pub pages_total: u64,
     /// Pages that came without objects, for others of the client were being fetched (server).
     pub crowded_total: u64,
+    /// Pages that were read no further, because reading the client's pages had taken its share of the processor (server).
+    pub unread_total: u64,
     /// Objects that were promised.
     pub promised_total: u64,
     /// Objects that answered a browser (client).
@@ -95,6 +97,7 @@ impl Display for PagesAhead {
             (self.expired_total, "not asked for"),
             (self.failed_total, "failed"),
             (self.crowded_total, "pages too many at once"),
+            (self.unread_total, "pages too long to read"),
             (self.refused_total, "without trust in the origin"),
             (self.sealed.dropped_total, "sealed and false"),
             (self.sealed.keyless_total, "sessions without a key"),
