@@ -90,7 +90,7 @@ fn content_comes_out_as_soon_as_it_has_come_in() {
 fn a_block_of_zstandard_comes_out_before_its_frame_has_ended() {
     let mut packer = zstd_safe::CCtx::create();
     let mut packed = vec![0; 1000];
-    let mut output = zstd_safe::OutBuffer::around(packed.as_mut_slice());
+    let mut output = OutBuffer::around(packed.as_mut_slice());
     let mut input = InBuffer::around(HTML[0]);
     packer.compress_stream(&mut output, &mut input).unwrap();
     assert_eq!(packer.flush_stream(&mut output).unwrap(), 0);
