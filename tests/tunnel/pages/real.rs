@@ -16,7 +16,7 @@ use bentpipe_web::{BodyReader, Response};
 
 use super::S;
 use super::browser::{Browser, HTML, get};
-use super::cases::{figure, served};
+use super::cases::figure;
 use super::certified::Certified;
 use super::nginx::{Nginx, PAGES, objects, page};
 use super::origin::Origin;
@@ -306,8 +306,6 @@ fn objects_of_a_real_server_answer_those_alone_who_ask_as_was_assumed() {
                 "{target}: {through:?} instead of {direct:?}"
             );
         }
-        let failed = served(real.site.site())?["failed_total"].clone();
-        println!("failed: {failed}");
         Ok(())
     });
 }
@@ -360,7 +358,6 @@ fn conversations() -> Vec<String> {
             "Accept: text/html\r\nAuthorization: Basic YTpi\r\n\r\n",
         ),
         say("GET /big/20m HTTP/1.1", "\r\n"),
-        say("GET /behind/until-close HTTP/1.1", "\r\n"),
         say("GET /behind/empty HTTP/1.1", "\r\n"),
         "GET /o/plain-0 HTTP/1.0\r\n\r\n".to_owned(),
         format!("GET /plain.html HTTP/1.0\r\nHost: {NAME}\r\nAccept: text/html\r\n\r\n"),
@@ -392,6 +389,14 @@ fn words_to_a_real_server_are_answered_as_without() {
             );
         }
         let mut stream = real.browser.connect()?;
+        // Where these are cut into chunks nginx decides anew each time.
+        for target in [
+            "/behind/until-close",
+            "/behind/chunked",
+            "/behind/chunked-3m",
+        ] {
+            real.expect_same(&mut stream, target, "")?;
+        }
         let head = get(
             "/behind/upgrade",
             "Connection: Upgrade\r\nUpgrade: echo\r\n",
