@@ -1,6 +1,7 @@
 //! Pages that are fetched ahead: how long they take, that no byte is another than without, and what ends them. Needs root.
 
 mod altering;
+mod answers;
 mod bound;
 mod browser;
 mod cases;
@@ -9,6 +10,7 @@ mod hostile;
 mod hostile_origin;
 mod http2_alone;
 mod multiplexed;
+mod never_worse;
 mod nginx;
 mod origin;
 mod origins;

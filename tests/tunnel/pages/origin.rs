@@ -17,6 +17,9 @@ use super::speech::Speech;
 /// Time that objects below `/slow/` take if they are fetched ahead.
 pub(super) const SLOW: Duration = Duration::from_secs(4);
 
+/// Time that objects below `/late/` take, whoever asks.
+const LATE: Duration = Duration::from_secs(2);
+
 /// Length of an object, bytes.
 pub(super) const OBJECT: usize = 10_000;
 
@@ -153,6 +156,9 @@ fn converse(
 /// Takes its time where the path says so, and is false where the origin says nothing more, until its client is gone.
 fn speaks(head: &str, stream: &mut Speech, counts: &Counts) -> Result<bool> {
     let (target, ahead) = (target(head), head.contains("sec-purpose: prefetch"));
+    if target.starts_with("/late/") {
+        thread::sleep(LATE);
+    }
     if ahead && target.starts_with("/slow/") {
         let now = 1 + counts.ahead.fetch_add(1, Ordering::Relaxed);
         counts.most_ahead.fetch_max(now, Ordering::Relaxed);
@@ -282,6 +288,7 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
         return with("200 OK", &fields, &gzip(&costly(name)));
     }
     match target {
+        _ if target.starts_with("/refused/") => with("403 Forbidden", "", b"not for you"),
         "/more" => with("200 OK", "", b"as promised"),
         "/chunked-3m" => chunks(3 << 20),
         "/chunked-5m" => chunks(5 << 20),

@@ -1,7 +1,7 @@
 //! Pages of a real web server, nginx: each answer through the pair is that which the server gives without, and objects that were
 //! promised are the right ones.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use bentpipe_testbed::peer::read_exactly;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Site, SiteConfig, fast_geo};
 use bentpipe_testbed::{installed, privileged};
-use bentpipe_web::{BodyReader, Response};
 
 use super::S;
+use super::answers::{Answer, ask, shown, without_date, without_dates};
 use super::browser::{Browser, HTML, get};
 use super::cases::figure;
 use super::certified::Certified;
@@ -69,12 +69,9 @@ struct Real {
 
 /// What the site of a case consists of.
 enum RealSite {
-    Pair(Box<Site>, Certified),
+    Pair(Box<(Site, Certified)>),
     /// With the origin before nginx.
-    Sealed(
-        Box<Sealed>,
-        #[expect(dead_code, reason = "it ends when it is dropped")] Process,
-    ),
+    Sealed(Box<(Sealed, Process)>),
 }
 
 impl Real {
@@ -85,7 +82,7 @@ impl Real {
             Pair::Sealed => {
                 let it = Sealed::start(&AS_IT_SHOULD_BE)?;
                 let (origin, browser) = second_origin(&it, clear)?;
-                (RealSite::Sealed(Box::new(it), origin), browser)
+                (RealSite::Sealed(Box::new((it, origin))), browser)
             }
             Pair::Clear | Pair::Trusted => pair_site(pair)?,
         };
@@ -142,15 +139,15 @@ impl Real {
 impl RealSite {
     fn site(&self) -> &Site {
         match self {
-            Self::Pair(site, _) => site,
-            Self::Sealed(it, _) => &it.site,
+            Self::Pair(pair) => &pair.0,
+            Self::Sealed(sealed) => &sealed.0.site,
         }
     }
 
     fn certified(&self) -> &Certified {
         match self {
-            Self::Pair(_, certified) => certified,
-            Self::Sealed(it, _) => &it.certified,
+            Self::Pair(pair) => &pair.1,
+            Self::Sealed(sealed) => &sealed.0.certified,
         }
     }
 }
@@ -181,68 +178,21 @@ fn pair_site(pair: Pair) -> Result<(RealSite, Browser)> {
         origin: SocketAddr::new(IpAddr::from(WEB), port),
         tls,
     };
-    Ok((RealSite::Pair(Box::new(site), certified), browser))
+    Ok((RealSite::Pair(Box::new((site, certified))), browser))
 }
 
 /// Runs `case` with each pair, and shows the logs if it fails.
-fn with_each(name: &str, case: impl Fn(&Real, Pair) -> Result<()>) {
+fn with_each(name: &str, case: impl Fn(&Real) -> Result<()>) {
     if !privileged(name) || !installed(name, "nginx") || !installed(name, "zstd") {
         return;
     }
     for pair in PAIRS {
         let real = Real::start(pair).expect("a site");
-        let result = case(&real, pair);
+        let result = case(&real);
         let fault =
             |error: anyhow::Error| format!("{pair:?}: {error:#}\n{}", real.site.site().logs());
         assert!(result.is_ok(), "{}", fault(result.unwrap_err()));
     }
-}
-
-/// An answer without what is another one each time: the date, and where chunks are cut.
-#[derive(Debug, PartialEq, Eq)]
-struct Answer {
-    head: String,
-    body: Vec<u8>,
-    /// All of the body has come.
-    whole: bool,
-}
-
-/// Head without its date.
-fn without_date(head: &[u8]) -> String {
-    let text = String::from_utf8_lossy(head).into_owned();
-    let lines = text.split_inclusive("\r\n");
-    lines.filter(|line| !line.starts_with("Date: ")).collect()
-}
-
-/// Asks for `target` on a connection that stays open, and reads the answer to its end.
-fn ask(stream: &mut Speech, target: &str, fields: &str) -> Result<Answer> {
-    stream.write_all(get(target, fields).as_bytes())?;
-    let (mut bytes, mut buffer) = (Vec::new(), vec![0; 65_536]);
-    let (response, used) = loop {
-        if let Some(parsed) = Response::parse(&bytes)? {
-            break parsed;
-        }
-        let read = stream.read(&mut buffer)?;
-        ensure!(read > 0, "no answer");
-        bytes.extend_from_slice(&buffer[..read]);
-    };
-    let (mut reader, mut body) = (BodyReader::new(response.body()), Vec::new());
-    let (head, rest) = bytes.split_at(used);
-    let taken = reader.read(rest, |held| body.extend_from_slice(held))?;
-    ensure!(taken == rest.len(), "more than one answer");
-    while !reader.is_done() {
-        let read = stream.read(&mut buffer)?;
-        if read == 0 {
-            break;
-        }
-        let taken = reader.read(&buffer[..read], |held| body.extend_from_slice(held))?;
-        ensure!(taken == read, "more than one answer");
-    }
-    Ok(Answer {
-        head: without_date(head),
-        body,
-        whole: reader.is_done(),
-    })
 }
 
 /// Fields of a page's request, as a browser that reads every coding sends them.
@@ -255,7 +205,7 @@ fn page_fields() -> String {
 
 #[test]
 fn pages_in_every_coding_have_their_objects_ahead() {
-    with_each("pages in every coding", |real, _| {
+    with_each("pages in every coding", |real| {
         let fields = page_fields();
         let object = "Accept-Encoding: gzip, deflate, br, zstd\r\nCookie: a=1\r\n";
         for (number, name) in PAGES.into_iter().enumerate() {
@@ -284,7 +234,7 @@ fn pages_in_every_coding_have_their_objects_ahead() {
 
 #[test]
 fn objects_of_a_real_server_answer_those_alone_who_ask_as_was_assumed() {
-    with_each("objects of a real server", |real, _| {
+    with_each("objects of a real server", |real| {
         let mut stream = real.browser.connect()?;
         real.expect_same(&mut stream, "/mixed.html", &page_fields())?;
         // All that is promised has come, or failed.
@@ -374,7 +324,7 @@ fn conversations() -> Vec<String> {
 
 #[test]
 fn words_to_a_real_server_are_answered_as_without() {
-    with_each("words to a real server", |real, _| {
+    with_each("words to a real server", |real| {
         for words in conversations() {
             let [through, direct] = [&real.browser, &real.near].map(|browser| -> Result<_> {
                 let (bytes, in_order) = browser.hear(words.as_bytes())?;
@@ -417,22 +367,4 @@ fn words_to_a_real_server_are_answered_as_without() {
         }
         Ok(())
     });
-}
-
-/// Bytes of answers without the dates in their heads, and without the boundaries of parts, which nginx counts.
-fn without_dates(bytes: &[u8]) -> Vec<u8> {
-    let lines = bytes.split_inclusive(|&byte| byte == b'\n');
-    lines
-        .filter(|line| {
-            let drawn: [&[u8]; 3] = [b"Date: ", b"--0", b"Content-Type: multipart/"];
-            drawn.iter().all(|begin| !line.starts_with(begin))
-        })
-        .flatten()
-        .copied()
-        .collect()
-}
-
-fn shown((bytes, in_order): &(Vec<u8>, bool)) -> String {
-    let begins = String::from_utf8_lossy(&bytes[..bytes.len().min(400)]);
-    format!("{} bytes, in order: {in_order}, {begins}", bytes.len())
 }
