@@ -171,8 +171,10 @@ impl ServedPages {
         status::PagesAhead {
             requests_total: account.requests,
             pages_total: account.pages,
-            crowded_total: account.crowded,
-            unread_total: account.unread,
+            bounded: status::PagesBounded {
+                crowded_total: account.crowded,
+                unread_total: account.unread,
+            },
             promised_total: account.promised,
             failed_total: account.failed.all(),
             failed_causes: account.failed,
