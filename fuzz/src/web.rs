@@ -131,17 +131,17 @@ pub fn content(data: &[u8]) {
         return;
     };
     let coding = CODINGS[usize::from(*coding) % CODINGS.len()];
-    let head = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: {coding}\r\n\r\n"
-    );
+    let head =
+        format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: {coding}\r\n\r\n");
     let promises = |size: usize| {
         let (response, _) = Response::parse(head.as_bytes())
             .expect("a response")
             .expect("all of it");
         let mut ahead = Ahead::of(&page(), &response).expect("a page");
         let pieces = packed.chunks(size.max(1));
-        let found: Vec<_> = pieces.flat_map(|piece| ahead.read(piece)).collect();
-        found
+        pieces
+            .flat_map(|piece| ahead.read(piece))
+            .collect::<Vec<_>>()
     };
     let whole = promises(packed.len());
     assert!(whole.len() as u64 <= MAX_OBJECTS);
@@ -171,7 +171,11 @@ pub fn content_seeds() -> Vec<Vec<u8>> {
         seed(0, 3, hex(gzip)),
         seed(1, 1, hex(deflate)),
         seed(2, 5, hex(brotli)),
-        seed(2, 200, hex("cbffff3f002440e2b14072effff8ffff078004401c1680eefd1fffffff00900088c302d0bdffe3")),
+        seed(
+            2,
+            200,
+            hex("cbffff3f002440e2b14072effff8ffff078004401c1680eefd1fffffff00900088c302d0bdffe3"),
+        ),
         seed(3, 7, zstd),
     ]
 }
