@@ -8,7 +8,8 @@ cd "$(dirname "$0")"
 
 seconds=${FUZZ_SECONDS:-60}
 host=$(rustc -vV | sed -n 's/^host: //p')
-# No sanitizer, which would need nightly: there is no `unsafe` behind these parsers. Level 4 with compares traced is what
+# No sanitizer, which would need nightly: there is no `unsafe` behind these parsers, but for the library of Zstandard, which its
+# authors fuzz with sanitizers. Level 4 with compares traced is what
 # libFuzzer expects. One codegen unit: the linker drops counters of others.
 coverage="-Cpasses=sancov-module -Ccodegen-units=1"
 for argument in level=4 inline-8bit-counters pc-table trace-compares; do

@@ -236,6 +236,11 @@ pub const TARGETS: &[Target] = &[
         seeds: web::link_seeds,
     },
     Target {
+        name: "page_content",
+        run: web::content,
+        seeds: web::content_seeds,
+    },
+    Target {
         name: "web_answer",
         run: web::answer,
         seeds: web::answer_seeds,

@@ -1,8 +1,8 @@
 //! Pages fetched ahead (PROTOCOL.md §19): frames of a server, tags of a page, answers of an origin.
 
 use bentpipe_web::{
-    Asked, BodyReader, Closing, Frame, FrameError, FrameReader, Incoming, Links, MAX_DATA,
-    MAX_STORED, Malformed, Part, Request, Response, Scheme, Store, Verdict, judge,
+    Ahead, Asked, BodyReader, Closing, Frame, FrameError, FrameReader, Incoming, Links, MAX_DATA,
+    MAX_OBJECTS, MAX_STORED, Malformed, Part, Request, Response, Scheme, Store, Verdict, judge,
 };
 use bytes::BytesMut;
 
@@ -119,6 +119,65 @@ pub fn link_seeds() -> Vec<Vec<u8>> {
     ]
     .map(|html| html.as_bytes().to_vec())
     .to_vec()
+}
+
+/// Codings in which pages come.
+const CODINGS: [&str; 4] = ["gzip", "deflate", "br", "zstd"];
+
+/// Content of a page in a coding, which the first byte says, cut at will: cuts change no promise, and promises are bounded. Where the
+/// content is broken, a cut may bring more of what is before that.
+pub fn content(data: &[u8]) {
+    let [coding, size, packed @ ..] = data else {
+        return;
+    };
+    let coding = CODINGS[usize::from(*coding) % CODINGS.len()];
+    let head =
+        format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: {coding}\r\n\r\n");
+    let promises = |size: usize| {
+        let (response, _) = Response::parse(head.as_bytes())
+            .expect("a response")
+            .expect("all of it");
+        let mut ahead = Ahead::of(&page(), &response).expect("a page");
+        let pieces = packed.chunks(size.max(1));
+        pieces
+            .flat_map(|piece| ahead.read(piece))
+            .collect::<Vec<_>>()
+    };
+    let whole = promises(packed.len());
+    assert!(whole.len() as u64 <= MAX_OBJECTS);
+    let cut = promises(usize::from(*size));
+    assert!(
+        whole.starts_with(&cut) || cut.starts_with(&whole),
+        "{coding}: {whole:?} and {cut:?}"
+    );
+}
+
+/// `<p>hello</p><img src=a>` and `<img src=b>` in each coding: Brotli with a flush between, Zstandard in two raw
+/// blocks. Beside them the first bytes of a bomb.
+pub fn content_seeds() -> Vec<Vec<u8>> {
+    let hex = |text: &str| crate::bytes(text).expect("hexadecimal");
+    let html = [&b"<p>hello</p><img src=a>"[..], b"<img src=b>"];
+    let mut zstd = hex("28b52ffd0058");
+    for (last, part) in [(0, html[0]), (1, html[1])] {
+        let block = u32::try_from(part.len()).expect("short") << 3 | last;
+        zstd.extend_from_slice(&block.to_le_bytes()[..3]);
+        zstd.extend_from_slice(part);
+    }
+    let brotli = "0b0b00f88d9354edfa2c797ce0ea252c25d9649b5226a09c77fcdf0cc800083c696d67207372633d623e3c703e54686520656e642e3c2f703e03";
+    let gzip = "1f8b0800000000000203b329b0cb48cdc9c9b7d12fb0b3c9cc4d57282e4ab64d443093ec0056e78d7e22000000";
+    let deflate = "78dab329b0cb48cdc9c9b7d12fb0b3c9cc4d57282e4ab64d443093ec00cbef0b93";
+    let seed = |coding: u8, size: u8, packed: Vec<u8>| [vec![coding, size], packed].concat();
+    vec![
+        seed(0, 3, hex(gzip)),
+        seed(1, 1, hex(deflate)),
+        seed(2, 5, hex(brotli)),
+        seed(
+            2,
+            200,
+            hex("cbffff3f002440e2b14072effff8ffff078004401c1680eefd1fffffff00900088c302d0bdffe3"),
+        ),
+        seed(3, 7, zstd),
+    ]
 }
 
 /// What an origin answers, cut at will: head, and what the body holds.

@@ -22,6 +22,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 17] = [
             "bentpipe-testbed",
             "bentpipe-tunnel",
             "bentpipe-units",
+            "bentpipe-web",
         ],
     ),
     ("bentpipe-aqm", &["bentpipe-units"], &[]),
@@ -127,7 +128,7 @@ const PROTO_LIBRARIES: [&str; 1] = ["zeroize"];
 const SEALED_LIBRARIES: [&str; 2] = ["aws-lc-rs", "zeroize"];
 
 /// What pages that are fetched ahead may use besides: a browser's reader of tags, and what unpacks pages.
-const WEB_LIBRARIES: [&str; 2] = ["flate2", "html5ever"];
+const WEB_LIBRARIES: [&str; 4] = ["brotli-decompressor", "flate2", "html5ever", "zstd-safe"];
 
 /// What code that is pure does not name: sockets, files, processes, threads and clocks.
 const IMPURE: [&str; 11] = [

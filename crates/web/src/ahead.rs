@@ -26,7 +26,8 @@ const MAX_HTML: usize = 4 << 20;
 /// Objects of one page.
 pub struct Ahead {
     page: Request,
-    unpacker: Unpacker,
+    /// `None` once no more of the page is read.
+    unpacker: Option<Unpacker>,
     links: Links,
     /// Content that may still be read.
     html_left: usize,
@@ -47,7 +48,7 @@ impl Ahead {
             return None;
         }
         Some(Self {
-            unpacker: Unpacker::of(&response.codings())?,
+            unpacker: Some(Unpacker::of(&response.codings())?),
             links: Links::of(request),
             page: request.clone(),
             html_left: MAX_HTML,
@@ -63,20 +64,32 @@ impl Ahead {
     pub fn read(&mut self, payload: &[u8]) -> Vec<Frame> {
         let mut found = Vec::new();
         let (links, left) = (&mut self.links, &mut self.html_left);
-        let more = *left > 0
-            && self.unpacker.read(payload, |html| {
+        let more = self.unpacker.as_mut().is_some_and(|unpacker| {
+            unpacker.read(payload, |html| {
                 let html = &html[..html.len().min(*left)];
                 *left -= html.len();
                 found.extend(links.read(html));
                 *left > 0
-            });
+            })
+        });
         if !more {
-            self.html_left = 0;
+            self.stop_reading();
         }
         found
             .into_iter()
             .filter_map(|link| self.promise(link))
             .collect()
+    }
+
+    /// True while links are looked for in what comes of the page.
+    #[must_use]
+    pub fn is_reading(&self) -> bool {
+        self.unpacker.is_some()
+    }
+
+    /// Looks for no more links in the page; what has been promised stays promised.
+    pub fn stop_reading(&mut self) {
+        self.unpacker = None;
     }
 
     fn promise(&mut self, target: String) -> Option<Frame> {
@@ -166,8 +179,16 @@ mod tests {
         assert!(ahead(HTML, "").is_some());
         assert!(ahead("", "").is_none(), "no page was asked for");
         assert!(ahead(HTML, "Set-Cookie: a=1\r\n").is_none());
-        assert!(ahead(HTML, "Content-Encoding: br\r\n").is_none());
-        assert!(ahead(HTML, "Content-Encoding: gzip\r\n").is_some());
+        for (codings, readable) in [
+            ("gzip", true),
+            ("br", true),
+            ("zstd", true),
+            ("compress", false),
+            ("br, gzip", false),
+        ] {
+            let page = ahead(HTML, &format!("Content-Encoding: {codings}\r\n"));
+            assert_eq!(page.is_some(), readable, "{codings}");
+        }
     }
 
     #[test]
@@ -181,6 +202,16 @@ mod tests {
         page.end(1);
         page.end(2);
         assert!(page.is_idle());
+    }
+
+    #[test]
+    fn a_page_that_is_read_no_further_keeps_its_promises() {
+        let mut page = ahead(HTML, "").unwrap();
+        assert_eq!(targets(&page.read(b"<img src=a>")), ["/a"]);
+        assert!(page.is_reading());
+        page.stop_reading();
+        assert!(page.read(b"<img src=b>").is_empty() && !page.is_reading());
+        assert_eq!(page.begin().unwrap().1.target(), "/a");
     }
 
     #[test]
@@ -231,7 +262,7 @@ mod tests {
         let mut bomb = vec![b' '; 64 << 20];
         bomb.extend_from_slice(b"<img src=late>");
         assert!(page.read(&pack(&bomb)).is_empty());
-        assert_eq!(page.html_left, 0);
+        assert!(page.unpacker.is_none());
 
         let mut page = ahead(HTML, "Content-Encoding: gzip\r\n").unwrap();
         assert!(page.read(b"<img src=a>").is_empty(), "no gzip");

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::{Body, BodyReader, MAX_DATA, Malformed, Response};
+use crate::{Body, BodyReader, MAX_DATA, MAX_INTERIM, Malformed, Response};
 
 /// Part of a response.
 #[derive(Debug)]
@@ -19,7 +19,8 @@ pub enum Part {
 
 /// Place in a response.
 enum Within {
-    Heads,
+    /// Before the final head; so many interim ones have come.
+    Heads(usize),
     /// Reader of the body, whether the connection ends with it, and whether it ends with the connection.
     Body(BodyReader, bool, bool),
     Over,
@@ -30,7 +31,7 @@ pub struct Incoming(Within);
 
 impl Default for Incoming {
     fn default() -> Self {
-        Self(Within::Heads)
+        Self(Within::Heads(0))
     }
 }
 
@@ -42,7 +43,7 @@ impl Incoming {
             Ok(part) => part,
             Err(Malformed) => {
                 // Of a body whose end was to be told bytes may be missing.
-                let open = matches!(self.0, Within::Heads);
+                let open = matches!(self.0, Within::Heads(_));
                 self.0 = Within::Body(BodyReader::new(Body::UntilClose), true, open);
                 self.try_read(unread).unwrap_or_default()
             }
@@ -51,12 +52,16 @@ impl Incoming {
 
     fn try_read(&mut self, unread: &mut BytesMut) -> Result<Option<Part>, Malformed> {
         match &mut self.0 {
-            Within::Heads => {
+            Within::Heads(interim) => {
                 let Some((response, used)) = Response::parse(unread)? else {
                     return Ok(None);
                 };
+                if response.is_interim() && *interim == MAX_INTERIM {
+                    return Err(Malformed);
+                }
                 let head = unread.split_to(used).freeze();
                 if response.is_interim() {
+                    *interim += 1;
                     return Ok(Some(Part::Interim(head)));
                 }
                 let reader = BodyReader::new(response.body());
@@ -86,7 +91,7 @@ impl Incoming {
     #[must_use]
     pub fn ends_here(&self) -> bool {
         match &self.0 {
-            Within::Heads => false,
+            Within::Heads(_) => false,
             Within::Body(_, _, open) => *open,
             Within::Over => true,
         }
@@ -155,6 +160,23 @@ mod tests {
                     "{text}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn interim_responses_are_counted() {
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
+        for (interim, kinds) in [(MAX_INTERIM, "he"), (MAX_INTERIM + 1, "")] {
+            let text = "HTTP/1.1 103 E\r\n\r\n".repeat(interim) + answer;
+            let (found, body) = parts(text.as_bytes(), 7);
+            assert_eq!(found, "i".repeat(MAX_INTERIM) + kinds);
+            // What is no response any more crosses as it is.
+            let crosses = if kinds.is_empty() {
+                text.len() - 18 * MAX_INTERIM
+            } else {
+                1
+            };
+            assert_eq!(body.len(), crosses);
         }
     }
 }

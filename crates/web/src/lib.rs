@@ -27,6 +27,6 @@ pub use frame::{Closing, Frame, FrameError, FrameReader, MAX_DATA, MAX_FRAME, PA
 pub use incoming::{Incoming, Part};
 pub use links::Links;
 pub use request::{MAX_REQUEST, Request, Verdict, judge};
-pub use response::{Body, MAX_RESPONSE, Malformed, Response};
+pub use response::{Body, MAX_INTERIM, MAX_RESPONSE, Malformed, Response};
 pub use scheme::Scheme;
 pub use store::{Answer, Asked, Figures, LIFE, MAX_STORED, PageId, Store};

@@ -4,6 +4,9 @@ use crate::fields::Fields;
 use crate::request::MAX_FIELDS;
 use crate::{MAX_OBJECT, Request};
 
+/// Most interim responses before the final one: an origin that sends more has none.
+pub const MAX_INTERIM: usize = 32;
+
 /// Longest head of a response, bytes.
 pub const MAX_RESPONSE: usize = 64 * 1024;
 

@@ -2,16 +2,29 @@
 
 use std::io::Write as _;
 
+use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::write::{MultiGzDecoder, ZlibDecoder};
+use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-/// Piece that is unpacked at once, bytes: a thousand times as much at most comes of it.
+/// Piece of DEFLATE that is unpacked at once, bytes: a thousand times as much at most comes of it.
 const PIECE: usize = 1024;
+
+/// Content of Brotli or Zstandard that is unpacked at once, bytes. A few bytes of theirs may stand for megabytes, so that what is
+/// bounded is what comes out.
+const UNPACKED: usize = 16 * 1024;
+
+/// Longest window of Zstandard, as the exponent of two bytes: 8 MiB, which RFC 9659 allows a content coding.
+const ZSTD_WINDOW_LOG: u32 = 23;
+
+type BrotliDecoder = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
 /// Decoder of one page's content.
 pub(crate) enum Unpacker {
     Plain,
     Gzip(MultiGzDecoder<Vec<u8>>),
     Deflate(ZlibDecoder<Vec<u8>>),
+    Brotli(Box<BrotliDecoder>),
+    Zstd(DCtx<'static>),
 }
 
 impl Unpacker {
@@ -22,25 +35,93 @@ impl Unpacker {
             [] | ["identity"] => Some(Self::Plain),
             ["gzip" | "x-gzip"] => Some(Self::Gzip(MultiGzDecoder::new(Vec::new()))),
             ["deflate"] => Some(Self::Deflate(ZlibDecoder::new(Vec::new()))),
+            ["br"] => Some(Self::Brotli(Box::new(brotli()))),
+            ["zstd"] => zstd().map(Self::Zstd),
             _ => None,
         }
     }
 
     /// Gives `told` what `packed` brings, piece by piece, until it wants no more. False: there is no more to come of it.
     pub(crate) fn read(&mut self, packed: &[u8], mut told: impl FnMut(&[u8]) -> bool) -> bool {
-        packed.chunks(PIECE).all(|piece| {
-            let taken = match self {
-                Self::Plain => return told(piece),
-                Self::Gzip(decoder) => decoder
-                    .write_all(piece)
-                    .and_then(|()| decoder.flush())
-                    .map(|()| std::mem::take(decoder.get_mut())),
-                Self::Deflate(decoder) => decoder
-                    .write_all(piece)
-                    .and_then(|()| decoder.flush())
-                    .map(|()| std::mem::take(decoder.get_mut())),
-            };
-            taken.is_ok_and(|content| told(&content))
-        })
+        match self {
+            Self::Plain => told(packed),
+            Self::Gzip(decoder) => packed.chunks(PIECE).all(|piece| {
+                let written = decoder.write_all(piece).and_then(|()| decoder.flush());
+                written.is_ok() && told(&std::mem::take(decoder.get_mut()))
+            }),
+            Self::Deflate(decoder) => packed.chunks(PIECE).all(|piece| {
+                let written = decoder.write_all(piece).and_then(|()| decoder.flush());
+                written.is_ok() && told(&std::mem::take(decoder.get_mut()))
+            }),
+            Self::Brotli(decoder) => read_brotli(decoder, packed, told),
+            Self::Zstd(decoder) => read_zstd(decoder, packed, told),
+        }
     }
 }
+
+/// Decoder without the windows of more than 16 MiB that browsers do not know either.
+fn brotli() -> BrotliDecoder {
+    let allocators = StandardAlloc::default;
+    BrotliDecoder::new_strict(allocators(), allocators(), allocators())
+}
+
+fn zstd() -> Option<DCtx<'static>> {
+    let mut decoder = DCtx::try_create()?;
+    decoder.init().ok()?;
+    let bounded = decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG));
+    bounded.is_ok().then_some(decoder)
+}
+
+fn read_brotli(
+    decoder: &mut BrotliDecoder,
+    packed: &[u8],
+    mut told: impl FnMut(&[u8]) -> bool,
+) -> bool {
+    let (mut left, mut taken, mut total) = (packed.len(), 0, 0);
+    let mut content = vec![0; UNPACKED];
+    loop {
+        let (mut room, mut written) = (content.len(), 0);
+        let result = BrotliDecompressStream(
+            &mut left,
+            &mut taken,
+            packed,
+            &mut room,
+            &mut written,
+            &mut content,
+            &mut total,
+            decoder,
+        );
+        if !told(&content[..written]) {
+            return false;
+        }
+        match result {
+            BrotliResult::NeedsMoreOutput => {}
+            BrotliResult::NeedsMoreInput => return true,
+            BrotliResult::ResultSuccess | BrotliResult::ResultFailure => return false,
+        }
+    }
+}
+
+fn read_zstd(decoder: &mut DCtx<'_>, packed: &[u8], mut told: impl FnMut(&[u8]) -> bool) -> bool {
+    if packed.is_empty() {
+        // The library takes calls that bring nothing for a fault.
+        return true;
+    }
+    let mut input = InBuffer::around(packed);
+    let mut content = vec![0; UNPACKED];
+    loop {
+        let mut output = OutBuffer::around(content.as_mut_slice());
+        let read = decoder.decompress_stream(&mut output, &mut input);
+        let written = output.pos();
+        if read.is_err() || !told(&content[..written]) {
+            return false;
+        }
+        // What did not fit is held by the decoder.
+        if written < UNPACKED && input.pos() == packed.len() {
+            return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

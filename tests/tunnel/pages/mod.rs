@@ -1,16 +1,22 @@
 //! Pages that are fetched ahead: how long they take, that no byte is another than without, and what ends them. Needs root.
 
 mod altering;
+mod answers;
 mod bound;
 mod browser;
 mod cases;
 mod certified;
 mod hostile;
+mod hostile_origin;
 mod http2_alone;
 mod multiplexed;
+mod never_worse;
+mod nginx;
 mod origin;
 mod origins;
+mod real;
 mod sealed;
+mod sealed_ends;
 mod sessions;
 mod speech;
 mod trusted;
@@ -52,9 +58,16 @@ fn formula(over: Over, n: usize) -> Duration {
 /// The origin was asked for each object of a page once.
 fn expect_each_once(origin: &Origin, name: &str, n: usize) -> Result<()> {
     for i in 0..n {
-        let path = format!("/o/{name}-{i}");
-        let count = origin.count(&path);
-        ensure!(count == 1, "{path}: asked for {count} times");
+        expect_once(origin, &[&format!("/o/{name}-{i}")])?;
+    }
+    Ok(())
+}
+
+/// The origin was asked once for each of these.
+fn expect_once(origin: &Origin, targets: &[&str]) -> Result<()> {
+    for target in targets {
+        let count = origin.count(target);
+        ensure!(count == 1, "{target}: asked for {count} times");
     }
     Ok(())
 }
@@ -152,6 +165,7 @@ fn conversations() -> Vec<(&'static str, String)> {
         ("a redirect", one("/redirect")),
         ("a cookie", one("/sets-cookie")),
         ("chunks", one("/chunked")),
+        ("many chunks", one("/chunked-5m")),
         ("no chunks", one("/malformed-chunks")),
         ("until the end", one("/until-close")),
         ("less than promised", one("/short")),

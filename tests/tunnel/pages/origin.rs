@@ -17,6 +17,9 @@ use super::speech::Speech;
 /// Time that objects below `/slow/` take if they are fetched ahead.
 pub(super) const SLOW: Duration = Duration::from_secs(4);
 
+/// Time that objects below `/late/` take, whoever asks.
+const LATE: Duration = Duration::from_secs(2);
+
 /// Length of an object, bytes.
 pub(super) const OBJECT: usize = 10_000;
 
@@ -136,6 +139,7 @@ fn converse(
             }
             stream.write_all(&answer(&head))?;
             match target(&head) {
+                "/more" => stream.write_all(b"and more than was promised")?,
                 "/upgrade" => return echo(stream),
                 "/cut" => return Ok(stream.cut()?),
                 _ if closes(&head) => return Ok(stream.finish()?),
@@ -152,11 +156,20 @@ fn converse(
 /// Takes its time where the path says so, and is false where the origin says nothing more, until its client is gone.
 fn speaks(head: &str, stream: &mut Speech, counts: &Counts) -> Result<bool> {
     let (target, ahead) = (target(head), head.contains("sec-purpose: prefetch"));
+    if target.starts_with("/late/") {
+        thread::sleep(LATE);
+    }
     if ahead && target.starts_with("/slow/") {
         let now = 1 + counts.ahead.fetch_add(1, Ordering::Relaxed);
         counts.most_ahead.fetch_max(now, Ordering::Relaxed);
         thread::sleep(SLOW);
         counts.ahead.fetch_sub(1, Ordering::Relaxed);
+    }
+    if target == "/endless" || ahead && target.starts_with("/endless/") {
+        // Until whoever asked has had enough.
+        loop {
+            stream.write_all(&INTERIM.repeat(100))?;
+        }
     }
     if ahead && target.starts_with("/stall/") {
         let whole = answer(head);
@@ -166,6 +179,33 @@ fn speaks(head: &str, stream: &mut Speech, counts: &Counts) -> Result<bool> {
     }
     while stream.read(&mut [0; 1]).is_ok_and(|read| read > 0) {}
     Ok(false)
+}
+
+/// Interim response of which an origin may send any number.
+pub(super) const INTERIM: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
+
+/// A response of `length` bytes in chunks of 4 kB with extensions.
+fn chunks(length: usize) -> Vec<u8> {
+    let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    for chunk in payload(length).chunks(4000) {
+        bytes.extend_from_slice(format!("{:X};n=1\r\n", chunk.len()).as_bytes());
+        bytes.extend_from_slice(chunk);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(b"0\r\n\r\n");
+    bytes
+}
+
+/// Objects of a page that is long to read, by its name.
+pub(super) fn costly(name: &str) -> Vec<u8> {
+    let links = "<img src=/o/costly><p title='a' class=b>x</p>\n".repeat(80_000);
+    format!("<!doctype html><img src=/o/first-{name}>{links}<img src=/o/last-{name}>").into_bytes()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packer.write_all(bytes).expect("memory takes it");
+    packer.finish().expect("memory takes it")
 }
 
 /// Sends back what comes, and the end when it comes.
@@ -243,7 +283,15 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
             format!("<!doctype html>{images}").as_bytes(),
         );
     }
+    if let Some(name) = target.strip_prefix("/costly/") {
+        let fields = format!("{html}Content-Encoding: gzip\r\n");
+        return with("200 OK", &fields, &gzip(&costly(name)));
+    }
     match target {
+        _ if target.starts_with("/refused/") => with("403 Forbidden", "", b"not for you"),
+        "/more" => with("200 OK", "", b"as promised"),
+        "/chunked-3m" => chunks(3 << 20),
+        "/chunked-5m" => chunks(5 << 20),
         "/no-store" => with("200 OK", "Cache-Control: no-store\r\n", b"not to be kept"),
         "/vary-star" => with("200 OK", "Vary: *\r\n", b"varies by everything"),
         _ if target.starts_with("/language") => {

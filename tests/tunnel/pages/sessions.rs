@@ -72,11 +72,18 @@ fn a_page_does_not_end_the_objects_of_another_session() {
 
 /// A second web server, with an origin of its own before it.
 fn second(it: &Sealed) -> Result<(Origin, Process, Browser)> {
+    let behind = SocketAddr::new(IpAddr::from([127, 0, 0, 1]), 8081);
+    let place = Place::from(it.site.topology.web());
+    let server = Origin::start(&place, behind, None, Duration::ZERO)?;
+    let (origin, browser) = second_origin(it, behind)?;
+    Ok((server, origin, browser))
+}
+
+/// A second origin, before the web server `behind`, and a browser of its pages.
+pub(super) fn second_origin(it: &Sealed, behind: SocketAddr) -> Result<(Process, Browser)> {
     let web = it.site.topology.web();
     let address = format!("{SECOND}/24");
     web.run("ip", &["address", "add", &address, "dev", "eth0"])?;
-    let behind = SocketAddr::new(IpAddr::from([127, 0, 0, 1]), 8081);
-    let server = Origin::start(&Place::from(web), behind, None, Duration::ZERO)?;
     let hub = public(&fs::read(it.site.topology.directory().join("server.key"))?)?;
     let listen = SocketAddr::from((SECOND, 443));
     let text = format!(
@@ -93,7 +100,7 @@ fn second(it: &Sealed) -> Result<(Origin, Process, Browser)> {
         origin: listen,
         ..it.browser.clone()
     };
-    Ok((server, origin, browser))
+    Ok((origin, browser))
 }
 
 #[test]

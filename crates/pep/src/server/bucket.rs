@@ -36,16 +36,26 @@ impl Bucket {
 
     /// True if one more event may happen now; it then counts.
     pub(super) fn take(&mut self, now: Instant) -> bool {
+        let may = self.has(now);
+        if may {
+            self.spend(1.0);
+        }
+        may
+    }
+
+    /// Counts `events` that have happened. They may be more than were saved up; then as many are earned first.
+    pub(super) fn spend(&mut self, events: f64) {
+        self.left -= events;
+    }
+
+    /// True if an event may happen now.
+    pub(super) fn has(&mut self, now: Instant) -> bool {
         let since = self.since.replace(now).unwrap_or(now);
         let earned = now.saturating_duration_since(since).as_secs_f64() * self.per_second;
         // Against a clock of another thread that is a little behind nothing is earned twice.
         self.since = Some(since.max(now));
         self.left = (self.left + earned).min(self.most);
-        let may = self.left >= 1.0;
-        if may {
-            self.left -= 1.0;
-        }
-        may
+        self.left >= 1.0
     }
 }
 
@@ -68,5 +78,23 @@ mod tests {
         assert_eq!(taken(&mut bucket, Duration::ZERO), 0);
         assert_eq!(taken(&mut bucket, Duration::from_secs(2)), 10);
         assert_eq!(taken(&mut bucket, Duration::from_secs(3600)), 20);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "any instant will do")]
+    fn what_was_spent_too_much_is_earned_first() {
+        let start = Instant::now();
+        let mut bucket = Bucket::with_burst(100.0, 500.0);
+        assert!(bucket.has(start));
+        bucket.spend(1500.0);
+        for (after, has) in [(0, false), (9, false), (11, true), (3600, true)] {
+            assert_eq!(
+                bucket.has(start + Duration::from_secs(after)),
+                has,
+                "{after}"
+            );
+        }
+        bucket.spend(500.0);
+        assert!(!bucket.has(start + Duration::from_secs(3600)));
     }
 }

@@ -64,7 +64,7 @@ pub use tunnel::{
     Acks, ClassSource, Families, LinkClass, Receiving, Repairs, Sending, Tunnel, TunnelState,
     WireKind,
 };
-pub use web::{ObjectsFailed, PagesAhead, SealedPages};
+pub use web::{ObjectsFailed, PagesAhead, PagesBounded, SealedPages};
 
 use crate::config::{Role, Transport};
 use bentpipe_tunnel::engine::Ledger;

@@ -14,8 +14,9 @@ pub struct PagesAhead {
     pub requests_total: u64,
     /// Pages of which objects were promised.
     pub pages_total: u64,
-    /// Pages that came without objects, for others of the client were being fetched (server).
-    pub crowded_total: u64,
+    /// Pages of which not all was fetched ahead that could be.
+    #[serde(flatten)]
+    pub bounded: PagesBounded,
     /// Objects that were promised.
     pub promised_total: u64,
     /// Objects that answered a browser (client).
@@ -40,6 +41,16 @@ pub struct PagesAhead {
     pub sealed: SealedPages,
     /// Bytes of objects that wait for a browser (client).
     pub bytes_held: u64,
+}
+
+/// Pages of a client that had its share of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PagesBounded {
+    /// Pages that came without objects, for others of the client were being fetched (server).
+    pub crowded_total: u64,
+    /// Pages that were read no further, because reading the client's pages had taken its share of the processor (server).
+    pub unread_total: u64,
 }
 
 /// Sessions of DSSL.
@@ -94,7 +105,8 @@ impl Display for PagesAhead {
             (self.unequal_total, "asked for otherwise"),
             (self.expired_total, "not asked for"),
             (self.failed_total, "failed"),
-            (self.crowded_total, "pages too many at once"),
+            (self.bounded.crowded_total, "pages too many at once"),
+            (self.bounded.unread_total, "pages too long to read"),
             (self.refused_total, "without trust in the origin"),
             (self.sealed.dropped_total, "sealed and false"),
             (self.sealed.keyless_total, "sessions without a key"),

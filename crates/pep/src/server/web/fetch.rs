@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_web::{
-    Ahead, Body, BodyReader, Closing, Frame, MAX_DATA, Malformed, PAGE, Request, Response,
+    Ahead, Body, BodyReader, Closing, Frame, MAX_DATA, MAX_INTERIM, Malformed, PAGE, Request,
+    Response,
 };
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -177,10 +178,19 @@ impl Job {
         object: u64,
         exchange: &mut Exchange,
     ) -> Result<Option<Response>, Unfetched> {
+        let mut left = MAX_INTERIM;
         loop {
             match Response::parse(&exchange.unread) {
                 Ok(Some((response, used))) => {
                     let interim = response.is_interim();
+                    if interim && left == 0 {
+                        // The browser may wait for as many as it likes, and nobody else does.
+                        return match object {
+                            PAGE => Ok(None),
+                            _ => Err(Unfetched::Unfit),
+                        };
+                    }
+                    left -= usize::from(interim);
                     if object == PAGE {
                         self.look_ahead_of(&response);
                     } else if !interim && !response.is_storable() {

@@ -31,8 +31,10 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_local};
 use tokio_rustls::TlsConnector;
 
+use super::bucket::Bucket;
 use super::clients::Client;
 use super::flows::FlowRights;
+use crate::process;
 use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
 use crate::status;
 use crate::throttle::Throttle;
@@ -47,12 +49,30 @@ const REQUEST: Duration = Duration::from_secs(10);
 /// Pages of one client whose objects are fetched at one time; those beyond come without.
 const MAX_PAGES: usize = 16;
 
+/// Processor time in which links of one client's pages are looked for, milliseconds a second.
+const READING: f64 = 100.0;
+
+/// Most of that time that is saved up while the client loads nothing, milliseconds.
+const READING_SAVED: f64 = 500.0;
+
 /// Frames that wait for the flow in each queue, 16 KiB each at most.
 const QUEUE: usize = 4;
+
+/// Processor time for the links of one client's pages, in milliseconds.
+struct ReadingTime(Bucket);
+
+impl Default for ReadingTime {
+    fn default() -> Self {
+        Self(Bucket::with_burst(READING, READING_SAVED))
+    }
+}
 
 /// Counts of one client's pages.
 #[derive(Default)]
 struct Account {
+    reading: ReadingTime,
+    /// Pages that were read no further, for want of that time.
+    unread: u64,
     /// Pages whose objects are being fetched.
     active: usize,
     requests: u64,
@@ -151,7 +171,10 @@ impl ServedPages {
         status::PagesAhead {
             requests_total: account.requests,
             pages_total: account.pages,
-            crowded_total: account.crowded,
+            bounded: status::PagesBounded {
+                crowded_total: account.crowded,
+                unread_total: account.unread,
+            },
             promised_total: account.promised,
             failed_total: account.failed.all(),
             failed_causes: account.failed,
@@ -272,8 +295,20 @@ impl Job {
     /// Promises for what `payload` of the page links to.
     fn promises(&self, payload: &[u8]) -> Vec<Frame> {
         let mut ahead = self.ahead.borrow_mut();
-        let promises = ahead.as_mut().map(|ahead| ahead.read(payload));
-        let promises = promises.unwrap_or_default();
+        let Some(ahead) = ahead.as_mut().filter(|ahead| ahead.is_reading()) else {
+            return Vec::new();
+        };
+        if !self.may_read() {
+            // What a page holds behind bytes that were left out cannot be told.
+            ahead.stop_reading();
+            return Vec::new();
+        }
+        let before = process::thread_time();
+        let promises = ahead.read(payload);
+        let took = process::thread_time().saturating_sub(before);
+        self.pages.account(self.peer.id, |account| {
+            account.reading.0.spend(took.as_secs_f64() * 1000.0);
+        });
         if let Some(Frame::Promise { id, .. }) = promises.first() {
             self.pages.account(self.peer.id, |account| {
                 account.pages += u64::from(*id == 1);
@@ -281,6 +316,15 @@ impl Job {
             });
         }
         promises
+    }
+
+    /// True if the client has processor time left for links. If not, a page that is read no further is counted.
+    fn may_read(&self) -> bool {
+        self.pages.account(self.peer.id, |account| {
+            let may = account.reading.0.has(process::now());
+            account.unread += u64::from(!may);
+            may
+        })
     }
 
     /// Object to fetch now.

@@ -1,0 +1,151 @@
+//! Codings of pages: cut anywhere, as bombs, broken, and with windows that nobody has to have.
+
+use super::*;
+
+/// Content of [`BROTLI`] in two parts, each of which came out before the other went in.
+const HTML: [&[u8]; 2] = [b"<p>hello</p><img src=a>", b"<img src=b><p>The end.</p>"];
+
+/// Both parts of [`HTML`], the first flushed, as Node's zlib packs them.
+const BROTLI: [&str; 2] = [
+    "0b0b00f88d9354edfa2c797ce0ea252c25d9649b5226a09c77fcdf0c",
+    "c800083c696d67207372633d623e3c703e54686520656e642e3c2f703e03",
+];
+
+/// 64 MiB of spaces and a link, 119 bytes.
+const BROTLI_BOMB: &str = "cbffff3f002440e2b14072effff8ffff078004401c1680eefd1fffffff00900088c302d0\
+    bdffe3ffff1f001200715800baf77ffcffff034002200e0b40f7fe8fffff7f004800c46101e8defff1ffff0f000980382c00ddfb3f\
+    feffff012001108705a07bff8706803c696d67207372633d6c6174653e03";
+
+/// A page of Brotli whose window is of 16 MiB and more, of which no RFC knows.
+const BROTLI_LARGE_WINDOW: &str = "111e2c00023c703e68656c6c6f3c2f703e3c696d67207372633d613e03";
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<_> = text.chars().filter_map(|c| c.to_digit(16)).collect();
+    let bytes = digits.chunks(2);
+    bytes
+        .map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap())
+        .collect()
+}
+
+fn brotli_parts() -> [Vec<u8>; 2] {
+    BROTLI.map(hex)
+}
+
+fn gzip_parts() -> [Vec<u8>; 2] {
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    packer.write_all(HTML[0]).unwrap();
+    packer.flush().unwrap();
+    let first = packer.get_ref().clone();
+    packer.write_all(HTML[1]).unwrap();
+    let whole = packer.finish().unwrap();
+    [first.clone(), whole[first.len()..].to_vec()]
+}
+
+/// Each part is a frame of its own, or a block of one.
+fn zstd_parts() -> [Vec<u8>; 2] {
+    HTML.map(zstd_frame)
+}
+
+fn zstd_frame(content: &[u8]) -> Vec<u8> {
+    let mut packed = Vec::with_capacity(zstd_safe::compress_bound(content.len()));
+    zstd_safe::compress(&mut packed, content, 3).unwrap();
+    packed
+}
+
+fn unpacker(coding: &str) -> Unpacker {
+    Unpacker::of(&[coding.to_owned()]).unwrap()
+}
+
+/// Content of `packed`, which comes in pieces of `cut`, and whether more may come.
+fn unpack(unpacker: &mut Unpacker, packed: &[u8], cut: usize) -> (Vec<u8>, bool) {
+    let mut content = Vec::new();
+    let more = packed.chunks(cut).all(|piece| {
+        unpacker.read(piece, |bytes| {
+            content.extend_from_slice(bytes);
+            true
+        })
+    });
+    (content, more)
+}
+
+#[test]
+fn content_comes_out_as_soon_as_it_has_come_in() {
+    let all = [
+        ("gzip", gzip_parts()),
+        ("br", brotli_parts()),
+        ("zstd", zstd_parts()),
+    ];
+    for (coding, parts) in all {
+        for cut in 1..=parts[1].len() {
+            let mut unpacker = unpacker(coding);
+            for (part, html) in parts.iter().zip(HTML) {
+                let (content, _) = unpack(&mut unpacker, part, cut);
+                assert_eq!(content, html, "{coding} cut every {cut}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_block_of_zstandard_comes_out_before_its_frame_has_ended() {
+    let mut packer = zstd_safe::CCtx::create();
+    let mut packed = vec![0; 1000];
+    let mut output = OutBuffer::around(packed.as_mut_slice());
+    let mut input = InBuffer::around(HTML[0]);
+    packer.compress_stream(&mut output, &mut input).unwrap();
+    assert_eq!(packer.flush_stream(&mut output).unwrap(), 0);
+    let length = output.pos();
+    let (content, more) = unpack(&mut unpacker("zstd"), &packed[..length], 7);
+    assert_eq!((content.as_slice(), more), (HTML[0], true));
+}
+
+/// Counts what comes of a bomb until `most` bytes of it have come, and the largest piece.
+fn defuse(coding: &str, packed: &[u8], most: usize) -> (usize, usize) {
+    let (mut sum, mut largest) = (0, 0);
+    let more = unpacker(coding).read(packed, |bytes| {
+        sum += bytes.len();
+        largest = largest.max(bytes.len());
+        sum < most
+    });
+    assert!(!more, "{coding}");
+    (sum, largest)
+}
+
+#[test]
+fn of_bombs_no_more_is_unpacked_than_is_wanted() {
+    let bomb = vec![b' '; 64 << 20];
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    gzip.write_all(&bomb).unwrap();
+    let bombs = [
+        ("gzip", gzip.finish().unwrap(), PIECE * 1100),
+        ("br", hex(BROTLI_BOMB), UNPACKED),
+        ("zstd", zstd_frame(&bomb), UNPACKED),
+    ];
+    for (coding, packed, piece) in bombs {
+        let most = 1 << 20;
+        let (sum, largest) = defuse(coding, &packed, most);
+        assert!(sum >= most && sum < most + piece, "{coding}: {sum}");
+        assert!(largest <= piece, "{coding}: {largest} at once");
+    }
+}
+
+#[test]
+fn what_is_no_content_ends_it() {
+    for coding in ["gzip", "br", "zstd"] {
+        // For Brotli 0x11 is a window of which nobody knows.
+        let (content, more) = unpack(&mut unpacker(coding), b"\x11\xff<img src=a>", 3);
+        assert_eq!((content.len(), more), (0, false), "{coding}");
+    }
+    let (content, more) = unpack(&mut unpacker("br"), &hex(BROTLI_LARGE_WINDOW), 9);
+    assert_eq!((content.len(), more), (0, false));
+}
+
+#[test]
+fn windows_of_zstandard_are_those_that_a_content_coding_may_have() {
+    // Magic number, no size and no single segment, and a window of 2^(10 + n): then an empty last block.
+    let frame = |exponent: u8| [0x28, 0xb5, 0x2f, 0xfd, 0, (exponent - 10) << 3, 1, 0, 0];
+    for (exponent, known) in [(10, true), (23, true), (24, false), (31, false)] {
+        let (_, more) = unpack(&mut unpacker("zstd"), &frame(exponent), 100);
+        assert_eq!(more, known, "2^{exponent}");
+    }
+}
