@@ -167,18 +167,29 @@ lab: privileges
 # The experiments after the seed papers, in their quick sizes, on one page: lab-results/seeds.html; the findings are in seeds.md
 # beside it and each figure in figures/. A run whose figures are doubted is
 # made again once. Ended and started again it goes on where it was. A program of SEEDS_BINARIES is given to those that name it.
-SEEDS := skycasters skycasters-rtt les dssl cnes cnes-lan qpep-pages qpep-goodput qpep-snr qpep-tuning qpep-leo qpep-plr
+# Links of half a megabit take next to no processor time: their experiments run beside the others.
+SEEDS_BESIDE := skycasters skycasters-rtt
+SEEDS_ALONE := les dssl cnes cnes-lan qpep-pages qpep-goodput qpep-snr qpep-tuning qpep-leo qpep-plr
+SEEDS := $(SEEDS_BESIDE) $(SEEDS_ALONE)
 SEEDS_BINARIES ?=
-seeds: privileges
-	@.ci/deps lab
-	cargo build --release --locked
-	for retry in "" --retry=invalid; do for name in $(SEEDS); do \
+define run-seeds
+	for retry in "" --retry=invalid; do for name in $(1); do \
 		binaries=; \
 		for binary in $(SEEDS_BINARIES); do \
 			if grep -q "\"$${binary%%=*}\"" scenarios/$$name.toml; then binaries="$$binaries --binary $$binary"; fi; \
 		done; \
 		$(CARGO_TARGET_DIR)/release/bentpipe lab run scenarios/$$name.toml --quick $$retry $$binaries || exit 1; \
 	done; done
+endef
+.PHONY: seeds-beside seeds-alone
+seeds-beside:
+	$(call run-seeds,$(SEEDS_BESIDE))
+seeds-alone:
+	$(call run-seeds,$(SEEDS_ALONE))
+seeds: privileges
+	@.ci/deps lab
+	cargo build --release --locked
+	$(MAKE) --no-print-directory --jobs=2 seeds-beside seeds-alone
 	$(CARGO_TARGET_DIR)/release/bentpipe lab report --page lab-results/seeds.html --markdown lab-results/seeds.md \
 		--figures lab-results/figures $(SEEDS:%=lab-results/%-quick)
 
