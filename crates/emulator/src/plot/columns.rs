@@ -257,14 +257,14 @@ impl Terminal {
                 &lines,
                 [(" goodput", rate), (" capacity", capacity)],
             )
-            .from_zero(),
+            .with_zero(),
             panel(
                 "Queue",
                 "kB",
                 &lines,
                 [("", |lines, way| gauge(lines, way, "queue_bytes", 1e-3))],
             )
-            .from_zero(),
+            .with_zero(),
             panel(
                 "C/N",
                 "dB",
@@ -291,7 +291,7 @@ impl Terminal {
                     }),
                 ],
             )
-            .from_zero(),
+            .with_zero(),
             drops(&lines),
         ];
         Curves {
@@ -306,7 +306,7 @@ impl Terminal {
 }
 
 impl Panel {
-    fn from_zero(self) -> Self {
+    fn with_zero(self) -> Self {
         Self {
             from_zero: true,
             ..self
