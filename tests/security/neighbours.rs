@@ -59,12 +59,9 @@ fn a_client_runs_without_its_status_socket_and_binds_it_later() {
     site.start_server().expect("it starts");
     fs::create_dir(&socket).expect("a directory");
     // The site waits for the socket, so this is done while it does.
-    let making_room = thread::spawn({
-        let socket = socket.clone();
-        move || {
-            thread::sleep(Duration::from_secs(3));
-            fs::remove_dir(&socket).expect("it is empty");
-        }
+    let making_room = thread::spawn(move || {
+        thread::sleep(Duration::from_secs(3));
+        fs::remove_dir(&socket).expect("it is empty");
     });
     site.start_client()
         .expect("it starts, and binds the socket");
