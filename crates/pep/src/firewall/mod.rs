@@ -16,7 +16,7 @@ mod settings;
 #[cfg(test)]
 pub(crate) mod snapshot;
 
-pub(crate) use passage::{ClosedPassages, Passage, close_passages, open_passages};
+pub(crate) use passage::{Passage, close_passages, closed_passages, is_ours, open_passages};
 pub(crate) use ruleset::{Chain, Family, Mark, Set, anonymous};
 pub(crate) use setting::{Setting, interfaces, is_shut, is_shut6};
 pub(crate) use settings::{Settings, prepare_device};

@@ -9,16 +9,13 @@
 
 use std::fmt;
 use std::io;
-use std::time::Instant;
 
 use bentpipe_sys::command::run;
 use bentpipe_sys::device::NAME;
 use bentpipe_sys::nft;
 use bentpipe_sys::nftables::{self, BaseChain, FORWARD, PREROUTING};
-use bentpipe_sys::watch::{Change, Object};
 
 use super::{CLIENT_TABLE, GUARD_TABLE, PEP_TABLE, SERVER_TABLE, SLE_TABLE};
-use crate::kernel::LastLook;
 
 /// Comment by which the rules are known.
 const COMMENT: &str = "bentpipe lets its device's packets pass";
@@ -151,38 +148,8 @@ pub(crate) fn close_passages() -> io::Result<()> {
     }
 }
 
-/// [`closed_passages`], asked when somebody has changed a table and once a minute: each answer takes a run of `nft` for each chain.
-#[derive(Debug, Default)]
-pub(crate) struct ClosedPassages(LastLook<Vec<Passage>>);
-
-impl ClosedPassages {
-    /// Hears of changes.
-    pub(crate) fn notice(&mut self, changes: &[Change]) {
-        let is_of_others = |change: &Change| match &change.object {
-            Object::Table(name) => !is_ours(name),
-            Object::Unknown => true,
-            _ => false,
-        };
-        if changes.iter().any(is_of_others) {
-            self.spoil();
-        }
-    }
-
-    /// Has the next look be a new one.
-    pub(crate) fn spoil(&mut self) {
-        self.0.spoil();
-    }
-
-    /// Chains that are closed.
-    ///
-    /// # Errors
-    /// As [`closed_passages`].
-    pub(crate) fn see(&mut self, now: Instant) -> io::Result<&[Passage]> {
-        self.0.see(now, closed_passages).map(Vec::as_slice)
-    }
-}
-
-fn is_ours(table: &str) -> bool {
+/// True if `table` is one of ours.
+pub(crate) fn is_ours(table: &str) -> bool {
     [
         CLIENT_TABLE,
         GUARD_TABLE,

@@ -10,6 +10,7 @@
 //! A client, a server and a PEP have one [`Guardian`] each: a thread that looks at every notice and every [`LOOK`]. What belongs to
 //! them is a [`Subject`]. When to repair is decided by [`Keeper`], which has no clock.
 
+mod closed_passages;
 mod keeper;
 mod last_look;
 
@@ -24,6 +25,7 @@ use bentpipe_sys::link::Link;
 use bentpipe_sys::watch::{Change, Object, Watch};
 use rustix::event::{EventfdFlags, eventfd};
 
+pub(crate) use closed_passages::ClosedPassages;
 pub(crate) use keeper::Keeper;
 use keeper::NoticeLevel;
 pub(crate) use last_look::LastLook;

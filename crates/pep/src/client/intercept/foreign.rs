@@ -9,9 +9,8 @@ use ipnet::IpNet;
 
 use super::Wanted;
 use super::ahead::{RuleAhead, rules_ahead};
-use crate::firewall::ClosedPassages;
 use crate::firewall::Passage;
-use crate::kernel::LastLook;
+use crate::kernel::{ClosedPassages, LastLook};
 use crate::process;
 
 /// Findings of one look.

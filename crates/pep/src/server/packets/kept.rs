@@ -11,8 +11,8 @@ use bentpipe_sys::watch::{Change, Object};
 use ipnet::IpNet;
 
 use super::{Packets, Table, lock};
-use crate::firewall::{ClosedPassages, Passage, SERVER_TABLE};
-use crate::kernel::{Faults, KernelPart, Subject, device_fault};
+use crate::firewall::{Passage, SERVER_TABLE};
+use crate::kernel::{ClosedPassages, Faults, KernelPart, Subject, device_fault};
 use crate::process;
 
 /// The routing table that all packets ask, unless rules say otherwise.

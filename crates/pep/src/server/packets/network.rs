@@ -79,7 +79,7 @@ impl Network {
             open_passages()?;
         }
         let kept = KeptNetwork {
-            passages: crate::firewall::ClosedPassages::default(),
+            passages: crate::kernel::ClosedPassages::default(),
             packets: self.packets.clone(),
             table: self.table.clone(),
         };
