@@ -20,7 +20,7 @@ Exit codes:
   2  wrong command line
   3  wrong configuration, scenario or key
   4  a privilege, a tool or an interface is missing (CAP_NET_ADMIN, nft, ip, lan0)
-  5  an address is in use or cannot be bound
+  5  an address or a socket is in use or cannot be bound
   6  no daemon is running (status, measure)";
 
 /// Why a command failed; displays as one line.

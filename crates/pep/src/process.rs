@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use crate::config::{Place, Placed, Role};
 use crate::shard::Shard;
-use crate::status::StatusSocket;
+use crate::status::{SocketError, StatusSocket};
 use bentpipe_tunnel::text::printable;
 
 pub(crate) use key_log::open_key_log;
@@ -65,10 +65,10 @@ pub enum RunError {
         /// Thing that is missing, and the mend.
         fault: String,
     },
-    /// Another client intercepts on this machine.
+    /// Another daemon on this machine has what only one can have: interception, or a status socket.
     #[error("{place}: {fault}")]
     Taken {
-        /// Place at which the configuration asks for interception.
+        /// Place at which the configuration asks for that.
         place: Place,
         /// Holder of it, and the mend.
         fault: String,
@@ -202,8 +202,22 @@ pub(crate) fn join<T: ToString>(items: &[T]) -> String {
 }
 
 /// The socket at which `bentpipe status` asks. To be called inside a tokio runtime.
-pub(crate) fn status_socket(role: Role, path: Option<&Placed<PathBuf>>) -> StatusSocket {
-    StatusSocket::bind(role, path.map(|path| path.as_path()))
+///
+/// # Errors
+/// Another daemon serves the socket that is configured: this one was started beside it by mistake.
+pub(crate) fn status_socket(
+    role: Role,
+    path: Option<&Placed<PathBuf>>,
+) -> Result<StatusSocket, RunError> {
+    let bound = StatusSocket::bind(role, path.map(|path| path.as_path()));
+    match (bound, path) {
+        (Err(error @ SocketError::InUse(_)), Some(path)) => Err(RunError::Taken {
+            place: path.place.clone(),
+            fault: error.to_string(),
+        }),
+        (Err(error), _) => Err(RunError::Io(io::Error::other(error))),
+        (Ok(socket), _) => Ok(socket),
+    }
 }
 
 /// Large buffers absorb what arrives while a busy machine runs something else.

@@ -155,7 +155,7 @@ async fn serve(
     let monitoring = &config.monitoring;
     let metrics = Metrics::bind(monitoring.metrics.as_ref(), session.first_byte().cloned())?;
     let page = PageServer::bind(monitoring.page.as_ref())?;
-    let status = process::status_socket(Role::Client, monitoring.status_socket.as_ref());
+    let status = process::status_socket(Role::Client, monitoring.status_socket.as_ref())?;
     let carrier = Carrier::of(&session);
     let front_ends = FrontEnds::start(&config.front, &carrier, config.dns.as_ref())?;
     let dns = front_ends.dns();

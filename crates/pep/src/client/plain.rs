@@ -35,7 +35,7 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
     let mut stop = StopSignal::take()?;
     let mut hangup = signal(SignalKind::hangup())?;
     let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
-    let status = process::status_socket(Role::Client, config.status_socket.as_ref());
+    let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let front_ends = FrontEnds::start(&config.front, &Carrier::Plain(splitter.clone()), None)?;
     process::raise_file_limit();
     sandbox::announce();

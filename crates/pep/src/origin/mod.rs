@@ -138,7 +138,7 @@ async fn serve(origin: &Rc<OriginServer>) -> Result<(), RunError> {
     let mut stop = StopSignal::take()?;
     let mut hangup = signal(SignalKind::hangup())?;
     let metrics = Metrics::bind(config.monitoring.metrics.as_ref(), None)?;
-    let status = process::status_socket(Role::Origin, config.monitoring.status_socket.as_ref());
+    let status = process::status_socket(Role::Origin, config.monitoring.status_socket.as_ref())?;
     process::raise_file_limit();
     sandbox::announce();
     let listening = process::join(&config.listen);

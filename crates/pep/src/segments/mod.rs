@@ -169,7 +169,7 @@ impl Pep {
         let monitoring = &self.config.monitoring;
         let metrics = Metrics::bind(monitoring.metrics.as_ref(), None)?;
         let page = PageServer::bind(monitoring.page.as_ref())?;
-        let status = process::status_socket(Role::Pep, monitoring.status_socket.as_ref());
+        let status = process::status_socket(Role::Pep, monitoring.status_socket.as_ref())?;
         process::raise_file_limit();
         sandbox::announce();
         let snapshot = || self.report(started, pool);

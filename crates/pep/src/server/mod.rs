@@ -235,7 +235,7 @@ impl Orders {
             metrics: Metrics::bind(monitoring.metrics.as_ref(), None)?,
             page: PageServer::bind(monitoring.page.as_ref())?,
             responder: ResponderServer::bind(responder)?,
-            status: process::status_socket(Role::Server, monitoring.status_socket.as_ref()),
+            status: process::status_socket(Role::Server, monitoring.status_socket.as_ref())?,
         })
     }
 }

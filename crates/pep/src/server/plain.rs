@@ -90,7 +90,7 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
     let mut stop = StopSignal::take()?;
     let mut hangup = signal(SignalKind::hangup())?;
     let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
-    let status = process::status_socket(Role::Server, config.status_socket.as_ref());
+    let status = process::status_socket(Role::Server, config.status_socket.as_ref())?;
     process::raise_file_limit();
     sandbox::announce();
     let listening = process::join(&config.listen);

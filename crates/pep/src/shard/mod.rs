@@ -8,6 +8,7 @@ mod alarm;
 mod buffers;
 mod driver;
 mod exits;
+mod failures;
 mod handover;
 mod pulse;
 mod rests;

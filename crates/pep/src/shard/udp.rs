@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -15,10 +15,10 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use bentpipe_sys::datagram::{self, Queue};
-use bentpipe_tunnel::engine::{LEAST_MTU, Output, Unreachable, UnreachableCause, headers};
+use bentpipe_tunnel::engine::{LEAST_MTU, Output, Unreachable, headers};
 
 use super::exits::Exits;
+use super::failures;
 use crate::throttle::Throttle;
 
 /// Receive buffer per message: a whole GRO batch.
@@ -29,9 +29,6 @@ const READ_BYTES: usize = 128 * 1024;
 
 /// Fewest messages that one read asks for.
 const FEWEST: usize = 2;
-
-/// ICMP errors that are read in one go.
-const MOST_ERRORS: usize = 64;
 
 /// Fate of a batch that was to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,26 +230,9 @@ impl UdpWire {
 
     /// Reads what the kernel knows of datagrams that did not arrive.
     fn take_failures(&self, failed: &mut impl FnMut(Unreachable)) {
-        if !self.hears_failures {
-            return;
-        }
-        self.failed.set(true);
-        for _ in 0..MOST_ERRORS {
-            // Nothing of the datagram is needed but where it was sent.
-            let Ok(error) = datagram::receive(&self.own.socket, Queue::Failures, &mut []) else {
-                return;
-            };
-            let Some(failure) = error.failure else {
-                continue;
-            };
-            let Some(cause) = cause(error.peer.ip(), failure.said) else {
-                continue;
-            };
-            failed(Unreachable {
-                cause,
-                from: failure.from,
-                to: SocketAddr::new(error.peer.ip().to_canonical(), error.peer.port()),
-            });
+        if self.hears_failures {
+            self.failed.set(true);
+            failures::take(&self.own.socket, failed);
         }
     }
 
@@ -275,21 +255,6 @@ impl UdpWire {
             tracing::warn!("cannot send to {address}: {reason}");
         }
     }
-}
-
-/// Cause that an ICMP message of this type and code gives about a datagram sent `to` an address.
-fn cause(to: IpAddr, said: (u8, u8)) -> Option<UnreachableCause> {
-    Some(match (to.to_canonical(), said) {
-        (IpAddr::V4(_), (3, 3)) | (IpAddr::V6(_), (1, 4)) => UnreachableCause::Port,
-        (IpAddr::V4(_), (3, 9 | 10 | 13)) | (IpAddr::V6(_), (1, 1 | 5 | 6)) => {
-            UnreachableCause::Prohibited
-        }
-        (IpAddr::V4(_), (3, 0 | 6 | 11)) | (IpAddr::V6(_), (1, 0)) => UnreachableCause::Network,
-        (IpAddr::V4(_), (3, 1 | 7 | 8 | 12)) | (IpAddr::V6(_), (1, 2 | 3)) => {
-            UnreachableCause::Host
-        }
-        _ => return None,
-    })
 }
 
 /// Reason, for the operator, why a datagram of `size` bytes to `destination` was not sent; `None` for a probe of a larger MTU, to

@@ -81,8 +81,10 @@ impl StatusSocket {
     /// Binds `path` (`status_socket` of the configuration), or without one `ROLE-PID.sock` in the run directory, from
     /// which sockets of dead daemons are removed. Where that is not possible the log is told, and it is tried again every few seconds: no
     /// daemon ends for it. To be called inside a tokio runtime.
-    #[must_use]
-    pub fn bind(role: Role, path: Option<&Path>) -> Self {
+    ///
+    /// # Errors
+    /// [`SocketError::InUse`] alone: another daemon answers at `path`, so that this one was started by mistake.
+    pub fn bind(role: Role, path: Option<&Path>) -> Result<Self, SocketError> {
         let mut socket = Self {
             role,
             configured: path.map(Path::to_owned),
@@ -90,17 +92,25 @@ impl StatusSocket {
             fault: None,
             wanted: signal(SignalKind::user_defined1()).ok(),
         };
-        socket.try_to_bind();
-        socket
+        match socket.attempt() {
+            Err(error @ SocketError::InUse(_)) => Err(error),
+            tried => {
+                socket.take(tried);
+                Ok(socket)
+            }
+        }
     }
 
-    /// Binds the socket if that is possible now, and tells the log of what is new about that.
-    fn try_to_bind(&mut self) {
-        let bound = match &self.configured {
+    fn attempt(&self) -> Result<BoundSocket, SocketError> {
+        match &self.configured {
             Some(path) => BoundSocket::at(path.clone()),
             None => BoundSocket::within(&RunDirectory::own(), self.role),
-        };
-        match bound {
+        }
+    }
+
+    /// Takes what an attempt has brought, and tells the log of what is new about that.
+    fn take(&mut self, tried: Result<BoundSocket, SocketError>) {
+        match tried {
             Ok(bound) => {
                 if self.fault.take().is_some() {
                     tracing::info!("status socket {} is bound now", bound.path.display());
@@ -200,7 +210,8 @@ impl StatusSocket {
     /// Binds the socket if it was not possible before, or if another program has removed its file; the log is `told` of a failure once.
     pub(super) fn keep(&mut self, told: &mut bool) {
         let Some(bound) = &mut self.bound else {
-            return self.try_to_bind();
+            let tried = self.attempt();
+            return self.take(tried);
         };
         if fs::symlink_metadata(&bound.path).is_ok() {
             *told = false;

@@ -428,7 +428,7 @@ fn sockets_of_the_dead_are_removed_and_of_the_living_kept() {
             let plain = directories[0].path().join("plain");
             fs::write(&plain, "precious").unwrap();
             // Nothing of others is removed, and no daemon ends: the socket is there as soon as it can be.
-            let mut waiting = StatusSocket::bind(Role::Client, Some(&plain));
+            let mut waiting = StatusSocket::bind(Role::Client, Some(&plain)).unwrap();
             assert!(waiting.path().is_none() && plain.exists());
             waiting.keep(&mut false);
             assert!(waiting.path().is_none() && plain.exists());
