@@ -168,9 +168,9 @@ lab: privileges
 # beside it and each figure in figures/. A run whose figures are doubted is
 # made again once. Ended and started again it goes on where it was. A program of SEEDS_BINARIES is given to those that name it.
 # Links of half a megabit take next to no processor time: their experiments run beside the others.
-SEEDS_BESIDE := skycasters skycasters-rtt
-SEEDS_ALONE := les dssl cnes cnes-lan qpep-pages qpep-goodput qpep-snr qpep-tuning qpep-leo qpep-plr
-SEEDS := $(SEEDS_BESIDE) $(SEEDS_ALONE)
+SEEDS_THIN := skycasters skycasters-rtt
+SEEDS_OTHERS := les dssl cnes cnes-lan qpep-pages qpep-goodput qpep-snr qpep-tuning qpep-leo qpep-plr
+SEEDS := $(SEEDS_THIN) $(SEEDS_OTHERS)
 SEEDS_BINARIES ?=
 define run-seeds
 	for retry in "" --retry=invalid; do for name in $(1); do \
@@ -181,15 +181,15 @@ define run-seeds
 		$(CARGO_TARGET_DIR)/release/bentpipe lab run scenarios/$$name.toml --quick $$retry $$binaries || exit 1; \
 	done; done
 endef
-.PHONY: seeds-beside seeds-alone
-seeds-beside:
-	$(call run-seeds,$(SEEDS_BESIDE))
-seeds-alone:
-	$(call run-seeds,$(SEEDS_ALONE))
+.PHONY: seeds-thin seeds-others
+seeds-thin:
+	$(call run-seeds,$(SEEDS_THIN))
+seeds-others:
+	$(call run-seeds,$(SEEDS_OTHERS))
 seeds: privileges
 	@.ci/deps lab
 	cargo build --release --locked
-	$(MAKE) --no-print-directory --jobs=2 seeds-beside seeds-alone
+	$(MAKE) --no-print-directory --jobs=2 seeds-thin seeds-others
 	$(CARGO_TARGET_DIR)/release/bentpipe lab report --page lab-results/seeds.html --markdown lab-results/seeds.md \
 		--figures lab-results/figures $(SEEDS:%=lab-results/%-quick)
 

@@ -75,7 +75,7 @@ impl fmt::Display for Failure {
             Self::Daemon(
                 error @ (RunError::Bind { .. }
                 | RunError::Privilege { .. }
-                | RunError::Taken { .. }),
+                | RunError::Taken { place: Some(_), .. }),
             ) => error.fmt(f),
             Self::Daemon(error) => write!(f, "bentpipe: {error}"),
             Self::Key(fault) | Self::NoDaemon(fault) => write!(f, "bentpipe: {fault}"),

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use crate::config::{Place, Placed, Role};
 use crate::shard::Shard;
-use crate::status::{SocketError, StatusSocket};
+use crate::status::StatusSocket;
 use bentpipe_tunnel::text::printable;
 
 pub(crate) use key_log::open_key_log;
@@ -66,10 +66,10 @@ pub enum RunError {
         fault: String,
     },
     /// Another daemon on this machine has what only one can have: interception, or a status socket.
-    #[error("{place}: {fault}")]
+    #[error("{}{fault}", place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default())]
     Taken {
-        /// Place at which the configuration asks for that.
-        place: Place,
+        /// Place at which the configuration asks for that, if it does.
+        place: Option<Place>,
         /// Holder of it, and the mend.
         fault: String,
     },
@@ -210,14 +210,10 @@ pub(crate) fn status_socket(
     path: Option<&Placed<PathBuf>>,
 ) -> Result<StatusSocket, RunError> {
     let bound = StatusSocket::bind(role, path.map(|path| path.as_path()));
-    match (bound, path) {
-        (Err(error @ SocketError::InUse(_)), Some(path)) => Err(RunError::Taken {
-            place: path.place.clone(),
-            fault: error.to_string(),
-        }),
-        (Err(error), _) => Err(RunError::Io(io::Error::other(error))),
-        (Ok(socket), _) => Ok(socket),
-    }
+    bound.map_err(|error| RunError::Taken {
+        place: path.map(|path| path.place.clone()),
+        fault: error.to_string(),
+    })
 }
 
 /// Large buffers absorb what arrives while a busy machine runs something else.

@@ -10,7 +10,7 @@ use super::{Claims, Comparable, Experiment, Extent, Filter};
 const BUDGET: u64 = 60;
 
 /// Variables of the Makefile with the two series of experiments that run beside each other.
-const SERIES: [&str; 2] = ["SEEDS_BESIDE := ", "SEEDS_ALONE := "];
+const SERIES: [&str; 2] = ["SEEDS_THIN := ", "SEEDS_OTHERS := "];
 
 /// Experiments of one of the [`SERIES`] of `make seeds`, in their order.
 fn series(name: &str, extent: Extent) -> Vec<Experiment> {

@@ -157,11 +157,13 @@ impl Meter {
             self.save(shard);
             look.resumes = std::mem::replace(&mut self.used_up, false);
         }
+        let used = self.usage.used(crossed);
         if let Some(news) = self.usage.news() {
             self.grant(shard);
             self.tell_of_clock(news);
+            let below = self.config.cap.is_some_and(|cap| used < cap.as_u64());
+            look.resumes |= below && std::mem::replace(&mut self.used_up, false);
         }
-        let used = self.usage.used(crossed);
         self.warn_in_time(crossed);
         let reached = self.config.cap.is_some_and(|cap| used >= cap.as_u64());
         if !reached || std::mem::replace(&mut self.used_up, true) {
@@ -189,6 +191,9 @@ impl Meter {
             ClockNews::PutBack(bytes) => tracing::warn!(
                 "the clock was ahead and was put back: the {} of the period that it is back in count again, beside what has crossed since",
                 size(bytes)
+            ),
+            ClockNews::Right => tracing::info!(
+                "the clock shows the period that [metering] counts again: bytes of an earlier one count no longer"
             ),
         }
     }

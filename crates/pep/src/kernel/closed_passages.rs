@@ -14,7 +14,7 @@ use crate::firewall::{Passage, closed_passages, is_ours};
 pub(crate) struct ClosedPassages(LastLook<Vec<Passage>>);
 
 impl ClosedPassages {
-    /// Hears of changes.
+    /// Notes changes that the kernel has told of.
     pub(crate) fn notice(&mut self, changes: &[Change]) {
         let is_of_others = |change: &Change| match &change.object {
             Object::Table(name) => !is_ours(name),
@@ -22,19 +22,19 @@ impl ClosedPassages {
             _ => false,
         };
         if changes.iter().any(is_of_others) {
-            self.spoil();
+            self.0.spoil();
         }
     }
 
-    /// Has the next look be a new one.
-    pub(crate) fn spoil(&mut self) {
-        self.0.spoil();
+    /// Notes that a way was opened through a chain.
+    pub(crate) fn forget(&mut self) {
+        self.0.forget();
     }
 
     /// Chains that are closed.
     ///
     /// # Errors
-    /// As [`closed_passages`].
+    /// The privilege or `nft` is missing.
     pub(crate) fn see(&mut self, now: Instant) -> io::Result<&[Passage]> {
         self.0.see(now, closed_passages).map(Vec::as_slice)
     }

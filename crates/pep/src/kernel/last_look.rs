@@ -33,9 +33,14 @@ impl<T> Default for LastLook<T> {
 }
 
 impl<T> LastLook<T> {
-    /// Has the next look be a new one.
+    /// Notes that others may have changed what was seen: the next look is a new one, unless looks are dear.
     pub(crate) fn spoil(&mut self) {
         self.stale = true;
+    }
+
+    /// Notes that this process has changed what was seen: the next look is a new one at any price.
+    pub(crate) fn forget(&mut self) {
+        self.seen = None;
     }
 
     /// True if it is time for a look at `now`.
@@ -60,9 +65,10 @@ impl<T> LastLook<T> {
     ) -> io::Result<&T> {
         if self.is_due(now) {
             self.seen = None;
-            let worked = process::thread_time();
+            // By the clock: most of it is spent in the kernel or by other programs.
+            let began = process::now();
             let seen = look()?;
-            self.at = Some((now, process::thread_time().saturating_sub(worked)));
+            self.at = Some((now, process::now().saturating_duration_since(began)));
             self.stale = false;
             self.seen = Some(seen);
         }
@@ -95,7 +101,12 @@ mod tests {
         last.spoil();
         last.at = Some((now, Duration::from_secs(1)));
         assert_eq!(see(&mut last, 19), 2, "the last look was dear");
-        assert_eq!(see(&mut last, 20), 3);
+        last.at = Some((now, Duration::from_secs(1)));
+        last.forget();
+        assert_eq!(see(&mut last, 1), 3, "a repair was made");
+        last.spoil();
+        last.at = Some((now, Duration::from_secs(1)));
+        assert_eq!(see(&mut last, 20), 4);
         let failed = last.see(now + AGE * 3, || Err(io::Error::other("no answer")));
         assert!(failed.is_err());
         assert!(last.is_due(now), "it is tried again");

@@ -19,19 +19,6 @@ use bentpipe_tunnel::engine::ConnectionId;
 /// Time that a client with an enrolment key has to name its own.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Seconds since 1970; the end of time while the clock is not set: then no code is known to be valid.
-fn now_or_the_end() -> u64 {
-    process::clock().map_or_else(
-        |error| {
-            tracing::error!(
-                "whether a join code has expired is not known, so none is taken: {error}"
-            );
-            u64::MAX
-        },
-        |now| now.as_secs(),
-    )
-}
-
 impl Sessions {
     /// A client has shown the enrolment key `key`: it may name its own, and nothing else.
     pub(super) fn begin_enrolment(self: &Rc<Self>, id: ConnectionId, key: PublicKey) {
@@ -56,12 +43,19 @@ impl Sessions {
         let Some(enrolment) = enrolment else {
             return self.close(id, CloseCode::ProtocolViolation, "it has a key of its own");
         };
-        let (code, at) = match PublicKey::from_bytes(key) {
-            Some(key) => self
-                .shared
-                .clients
-                .enrol(&enrolment, &key, now_or_the_end()),
-            None => (EnrolCode::KeyTaken, 0),
+        let (code, at) = match (PublicKey::from_bytes(key), process::clock()) {
+            (Some(key), Ok(now)) => {
+                let clients = &self.shared.clients;
+                clients.enrol(&enrolment, &key, now.as_secs())
+            }
+            (Some(_), Err(error)) => {
+                tracing::error!(
+                    "whether a join code has expired is not known, so none is taken: {error}"
+                );
+                // The client tries again by itself.
+                (EnrolCode::Internal, 0)
+            }
+            (None, _) => (EnrolCode::KeyTaken, 0),
         };
         let client = self.shared.clients.enrolment_name(&enrolment);
         match code {

@@ -2,8 +2,8 @@
 //!
 //! Every daemon binds `ROLE-PID.sock`, mode 0600, in the first run directory that it may write: the service manager's
 //! `$RUNTIME_DIRECTORY`, `/run/bentpipe` of root or of its owner, `/run/user/UID/bentpipe`,
-//! `/tmp/bentpipe-UID` (`directory.rs`). Nothing is asked, bound or removed in a directory that somebody else may write. Whether a socket is alive is asked of the socket itself: a
-//! dead daemon's refuses connections, whatever has become of its process id.
+//! `/tmp/bentpipe-UID` (`directory.rs`). Nothing is asked, bound or removed in a directory that somebody else may write. Whether a socket
+//! is alive is asked of the socket itself: a dead daemon's refuses connections, whatever has become of its process id.
 
 mod directory;
 mod query;
@@ -43,6 +43,9 @@ pub enum SocketError {
     /// Something that is no socket is in the way.
     #[error("{} exists and is no socket; remove it or set another `status_socket`", .0.display())]
     NotASocket(PathBuf),
+    /// The socket's directory is missing. To make it later is not enough: the sandbox has what was there at the start.
+    #[error("status socket {} has no directory; make it and restart this daemon", .0.display())]
+    NoDirectory(PathBuf),
     /// The kernel said no.
     #[error("cannot bind status socket {}: {source}; make its directory writable or set another `status_socket`", .path.display())]
     Bind {
@@ -121,9 +124,7 @@ impl StatusSocket {
                 let fault = error.to_string();
                 if self.fault.as_ref() != Some(&fault) {
                     tracing::warn!(
-                        "{fault}: `bentpipe status` does not find this daemon until that is mended, which is looked for every {} s; SIGUSR1 \
-                         puts the report into this log",
-                        LOOK.as_secs()
+                        "{fault}: `bentpipe status` does not find this daemon until that is mended; SIGUSR1 puts the report into this log"
                     );
                 }
                 self.fault = Some(fault);
@@ -268,6 +269,9 @@ impl BoundSocket {
         }
         match listen(&path) {
             Ok(listener) => Ok(Self { listener, path }),
+            Err(_) if path.parent().is_some_and(|parent| !parent.exists()) => {
+                Err(SocketError::NoDirectory(path))
+            }
             Err(source) => Err(SocketError::Bind { path, source }),
         }
     }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteType};
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 
 use super::table_route::Leading;
 use super::{Family, PolicyRule};
@@ -50,6 +50,8 @@ pub struct PrecedingRule {
     pub source_port: Option<u16>,
     /// Fate of the packets.
     pub fate: RuleFate,
+    /// True if the rule says no more than that. An inverted rule (`not`) stands here without its conditions.
+    pub is_whole: bool,
 }
 
 impl PrecedingRule {
@@ -72,12 +74,9 @@ impl PrecedingRule {
         Ok(rules.take(MAX_RULES).collect())
     }
 
-    fn read(family: Family, message: &RuleMessage) -> Option<Self> {
-        let header = &message.header;
-        if header.tos != 0 {
-            return None;
-        }
-        let mut rule = Self {
+    /// A rule without conditions.
+    fn of_all(family: Family, fate: RuleFate) -> Self {
+        Self {
             family,
             priority: 0,
             iif: None,
@@ -87,15 +86,26 @@ impl PrecedingRule {
             protocol: None,
             port: None,
             source_port: None,
-            fate: match header.action {
-                RuleAction::ToTable => RuleFate::Table(header.table.into()),
-                RuleAction::Goto => RuleFate::Goto(0),
-                RuleAction::Blackhole | RuleAction::Unreachable | RuleAction::Prohibit => {
-                    RuleFate::Dropped
-                }
-                _ => return None,
-            },
+            fate,
+            is_whole: true,
+        }
+    }
+
+    fn read(family: Family, message: &RuleMessage) -> Option<Self> {
+        let header = &message.header;
+        if header.tos != 0 {
+            return None;
+        }
+        let fate = match header.action {
+            RuleAction::ToTable => RuleFate::Table(header.table.into()),
+            RuleAction::Goto => RuleFate::Goto(0),
+            RuleAction::Blackhole | RuleAction::Unreachable | RuleAction::Prohibit => {
+                RuleFate::Dropped
+            }
+            _ => return None,
         };
+        let mut rule = Self::of_all(family, fate);
+        rule.is_whole = ![RuleAction::Unreachable, RuleAction::Prohibit].contains(&header.action);
         let (mut mark, mut mask) = (0, None);
         for attribute in &message.attributes {
             match attribute {
@@ -112,20 +122,39 @@ impl PrecedingRule {
                 RuleAttribute::Source(from) => rule.from = IpNet::new(*from, header.src_len).ok(),
                 RuleAttribute::Destination(to) => rule.to = IpNet::new(*to, header.dst_len).ok(),
                 RuleAttribute::IpProtocol(number) => rule.protocol = Some(i32::from(*number) as u8),
-                RuleAttribute::DestinationPortRange(range) => rule.port = Some(range.start),
-                RuleAttribute::SourcePortRange(range) => rule.source_port = Some(range.start),
+                RuleAttribute::DestinationPortRange(range) => {
+                    rule.port = Some(range.start);
+                    rule.is_whole &= range.start == range.end;
+                }
+                RuleAttribute::SourcePortRange(range) => {
+                    rule.source_port = Some(range.start);
+                    rule.is_whole &= range.start == range.end;
+                }
+                // The kernel lists them with all bits set where a rule has none.
+                RuleAttribute::SuppressPrefixLen(value) | RuleAttribute::SuppressIfGroup(value) => {
+                    rule.is_whole &= *value == u32::MAX;
+                }
+                RuleAttribute::TunId(_) | RuleAttribute::Realm(_) => rule.is_whole = false,
                 RuleAttribute::Oifname(_) | RuleAttribute::UidRange(_) => return None,
                 RuleAttribute::L3MDev(true) => return None,
                 _ => {}
             }
         }
         rule.mark = mask.map(|mask| (mark, mask));
+        if header.flags.contains(RuleFlags::Invert) {
+            // Few packets are not taken by it.
+            rule = Self {
+                priority: rule.priority,
+                is_whole: false,
+                ..Self::of_all(family, rule.fate)
+            };
+        }
         Some(rule)
     }
 }
 
 impl fmt::Display for PrecedingRule {
-    /// Writes the rule as `ip rule add` takes it, without its priority.
+    /// Writes the rule as `ip rule add` takes it, without its priority; of one that is not whole, what is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.from {
             Some(from) => write!(f, "from {from}")?,

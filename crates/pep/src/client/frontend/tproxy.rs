@@ -105,7 +105,7 @@ pub(super) fn claim(
     let ports = ports.join(" and ");
     Claim::take().map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => RunError::Taken {
-            place: intercept.place.clone(),
+            place: Some(intercept.place.clone()),
             fault: format!("interception, with TCP {ports}, is in use: {error}"),
         },
         _ => RunError::Io(error),

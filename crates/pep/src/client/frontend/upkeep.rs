@@ -152,7 +152,7 @@ impl Subject for Upkeep {
             (InterceptedPart::Ahead(rule), _) => Err(io::Error::other(rule.faults().join("; "))),
             (InterceptedPart::Lack(lack), _) => {
                 if matches!(lack, Lack::Passage(_)) {
-                    self.foreign.spoil_passages();
+                    self.foreign.forget_passages();
                 }
                 let mut rules = lock(&self.rules);
                 rules.as_mut().map_or(Ok(()), |rules| rules.mend(lack))

@@ -56,8 +56,8 @@ impl RuleAhead {
             Family::V6 => "IPv6",
         };
         format!(
-            "way to the tunnel past {family} rule {} of another program",
-            self.rule.priority
+            "way to the tunnel past {family} rule {} of another program, `{}`",
+            self.rule.priority, self.rule
         )
     }
 
@@ -78,12 +78,19 @@ impl RuleAhead {
             format!(
                 "the rule `{rule}` is asked before those of bentpipe and takes what {sender}, as to {to}, which is dropped"
             ),
-            format!(
-                "give it a later priority (`{ip} rule add priority {} {rule}`, then `{ip} rule del priority {}`), or name in `bypass` \
-                 what it is for",
-                last + 100,
-                rule.priority
-            ),
+            match rule.is_whole {
+                true => format!(
+                    "give it a later priority (`{ip} rule add priority {} {rule}`, then `{ip} rule del priority {}`), or name in \
+                     `bypass` what it is for",
+                    last + 100,
+                    rule.priority
+                ),
+                // To write what is known of it would be another rule.
+                false => format!(
+                    "give it a later priority than {last} (`{ip} rule show priority {}` has it whole), or name in `bypass` what it is for",
+                    rule.priority
+                ),
+            },
         ]
     }
 }
@@ -108,7 +115,7 @@ pub(super) fn rules_ahead(wanted: &Wanted) -> io::Result<Vec<RuleAhead>> {
                 continue;
             }
             let taken = senders.iter().find_map(|sender| {
-                let to = sender.loses(&rule, wanted)?;
+                let to = sender.loses(&rule, wanted, in_force)?;
                 Some((sender.by.clone(), to))
             });
             found.extend(taken.map(|(by, to)| RuleAhead {
@@ -144,17 +151,17 @@ pub(crate) fn ahead_of(it: &Interception) -> io::Result<Vec<RuleAhead>> {
     })
 }
 
-/// True if the kernel's answer tells whether `rule` takes a packet, also while there are no rules of ours that would take it after.
+/// True if the kernel's answer tells whether `rule` takes a packet, also while there are no rules of ours that would take it after:
+/// an answer that nothing leads there may be of any rule.
 fn is_known_without_ours(rule: &PrecedingRule) -> bool {
     match rule.fate {
-        RuleFate::Dropped => true,
-        RuleFate::Goto(_) => false,
+        RuleFate::Dropped | RuleFate::Goto(_) => false,
         // That is where the last rules lead.
         RuleFate::Table(table) => ![MAIN, DEFAULT].contains(&table),
     }
 }
 
-/// Somebody whose packets are taken in.
+/// A sender whose packets are taken in: an interface of the LAN, or this machine.
 struct Sender {
     family: Family,
     /// Interface that the packets come in by, and its number.
@@ -186,7 +193,7 @@ fn senders(wanted: &Wanted, family: Family) -> Vec<Sender> {
 
 impl Sender {
     /// Destination of which `rule` takes what this sender sends there; `None` if it takes nothing.
-    fn loses(&self, rule: &PrecedingRule, wanted: &Wanted) -> Option<IpAddr> {
+    fn loses(&self, rule: &PrecedingRule, wanted: &Wanted, in_force: bool) -> Option<IpAddr> {
         let mark = mark_of(rule, wanted)?;
         let from = self.source(rule, wanted)?;
         let packet = |to| ProbePacket {
@@ -201,7 +208,8 @@ impl Sender {
         let mut destinations = destinations(rule, self.family).into_iter();
         destinations.find(|to| {
             let exempt = wanted.exempt.iter().any(|net| net.contains(to));
-            !exempt && is_taken(rule, &packet(*to), wanted)
+            let packet = packet(*to);
+            !exempt && (in_force || packet.way().is_ok()) && is_taken(rule, &packet, wanted)
         })
     }
 

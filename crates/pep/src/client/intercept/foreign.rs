@@ -37,7 +37,7 @@ pub struct ForeignLook {
 }
 
 impl ForeignLook {
-    /// Hears of changes.
+    /// Notes changes that the kernel has told of.
     pub fn notice(&mut self, changes: &[Change]) {
         let routing = |change: &Change| {
             matches!(
@@ -55,9 +55,9 @@ impl ForeignLook {
         self.passages.notice(changes);
     }
 
-    /// Has chains of firewalls looked at anew: a way was opened through one.
-    pub fn spoil_passages(&mut self) {
-        self.passages.spoil();
+    /// Notes that a way was opened through a chain of a firewall.
+    pub fn forget_passages(&mut self) {
+        self.passages.forget();
     }
 
     fn spoil_routing(&mut self) {

@@ -61,6 +61,8 @@ pub(super) enum ClockNews {
     Behind,
     /// The clock was put back to an earlier period of which these bytes are known; they count as well.
     PutBack(u64),
+    /// The clock shows the period of the count again: bytes of an earlier one count no longer.
+    Right,
 }
 
 impl Usage {
@@ -113,7 +115,9 @@ impl Usage {
             }
         } else if number == known {
             self.saved.behind = None;
-            self.saved.carries = false;
+            if std::mem::take(&mut self.saved.carries) {
+                self.news = Some(ClockNews::Right);
+            }
             return false;
         }
         // Of one that the clock was set ahead to, there is no end.
@@ -338,6 +342,11 @@ mod tests {
         assert_eq!(usage.used(950), 950);
         assert!(!usage.look(at(20_783), 960));
         assert_eq!(usage.used(960), 60, "today's alone again");
+        assert_eq!(
+            usage.news(),
+            Some(ClockNews::Right),
+            "what may cross is more"
+        );
     }
 
     #[test]

@@ -139,7 +139,7 @@ impl Subject for KeptNetwork {
     fn repair(&mut self, part: &ServerPart) -> io::Result<()> {
         match (part, &self.packets) {
             (ServerPart::Passage(passage), _) => {
-                self.passages.spoil();
+                self.passages.forget();
                 passage.open()
             }
             (ServerPart::Device, Some(packets)) => packets.reopen(),
