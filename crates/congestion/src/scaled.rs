@@ -9,7 +9,7 @@ pub(super) fn scaled(value: u64, permille: u64) -> u64 {
     u64::try_from(u128::from(value) * u128::from(permille) / 1000).unwrap_or(u64::MAX)
 }
 
-/// Number `value` for shares and logarithms of it.
+/// Converts `value` to a number of which shares and logarithms are taken.
 #[expect(
     clippy::cast_precision_loss,
     reason = "rates and counts, far below 2^53"

@@ -75,7 +75,7 @@ impl Nginx {
         })
     }
 
-    /// How often clients of the pair have asked for `target`, ahead or not.
+    /// Number of requests for `target` by clients of the pair, ahead or not.
     pub(super) fn count(&self, target: &str) -> Result<usize> {
         let log = fs::read_to_string(self.directory.path().join("access.log"))?;
         let line = format!("test {target}");

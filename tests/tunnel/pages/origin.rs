@@ -86,7 +86,7 @@ impl Origin {
         self.counts.most_ahead.load(Ordering::Relaxed)
     }
 
-    /// How often a path was asked for.
+    /// Number of requests for a path.
     pub(super) fn count(&self, path: &str) -> usize {
         let begins = format!("GET {path} ");
         let asked = lock(&self.asked);

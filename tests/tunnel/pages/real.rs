@@ -67,7 +67,7 @@ struct Real {
     near: Browser,
 }
 
-/// What the site of a case consists of.
+/// Parts of a case's site.
 enum RealSite {
     Pair(Box<(Site, Certified)>),
     /// With the origin before nginx.

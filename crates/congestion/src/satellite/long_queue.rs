@@ -25,7 +25,7 @@ const ENDLESS: u32 = 8;
 const OURS: f64 = 0.6;
 const STILL: f64 = 0.2;
 
-/// What stands behind a long round-trip time, if it is not our own queue on its way out.
+/// Cause of a long round-trip time that is not our own queue on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The path itself became longer.

@@ -180,7 +180,7 @@ pub(super) fn sold([forward, back]: [BitRate; 2]) -> String {
     table("forward", forward) + &table("return", back)
 }
 
-/// The same where nothing is sent faster: the profile's first window may be more than the link holds.
+/// Rates that are told, and not exceeded either: the profile's first window may be more than the link holds.
 fn sold_at_most([forward, back]: [BitRate; 2]) -> String {
     let table = |name, rate: BitRate| {
         let rate = rate.as_u64();

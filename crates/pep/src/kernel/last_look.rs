@@ -57,7 +57,7 @@ impl<T> LastLook<T> {
     /// Result of a `look` now if one is due, and of the last one if not.
     ///
     /// # Errors
-    /// That of `look`; the next call looks again.
+    /// `look` failed; the next call looks again.
     pub(crate) fn see(
         &mut self,
         now: Instant,

@@ -155,7 +155,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     result
 }
 
-/// What the engines of all shards take handshakes with.
+/// Parts with which the engines of all shards take handshakes.
 fn tls_setup(
     config: &ServerConfig,
     diagnosis: &Diagnosis,

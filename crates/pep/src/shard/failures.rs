@@ -3,7 +3,7 @@
 #[cfg(target_os = "linux")]
 pub(super) use linux::take;
 
-/// Hears nothing.
+/// Takes nothing: the system tells of no errors.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn take(
     _socket: &tokio::net::UdpSocket,

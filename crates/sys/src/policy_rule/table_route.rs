@@ -152,7 +152,7 @@ const HALF: u8 = 1;
 struct UnicastRoute {
     to: IpNet,
     metric: u32,
-    /// Somebody on the network has told this machine of the route.
+    /// True if somebody on the network has told this machine of the route.
     is_told: bool,
     /// Number of the interface.
     device: u32,

@@ -50,12 +50,12 @@ impl Tables {
         Self([Form::Clear, Form::Zones].map(|form| (form, Table::new(form, bounds))))
     }
 
-    /// All of them.
+    /// All carried connections.
     pub(super) fn all(&self) -> impl Iterator<Item = &Table> {
         self.0.iter().map(|(_, table)| table)
     }
 
-    /// All of them, to act on.
+    /// All carried connections, to act on.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Table> {
         self.0.iter_mut().map(|(_, table)| table)
     }

@@ -263,7 +263,7 @@ impl Connection {
             .write(now, &mut self.tunnel, &mut self.quic, batch)
     }
 
-    /// Nothing was written and quinn has nothing: either the peer has yet to prove its address, or there is no more to send.
+    /// Notes that nothing was written and quinn has nothing: either the peer has yet to prove its address, or there is no more to send.
     fn on_nothing_left(&mut self, waiting: usize) {
         if waiting > 0 {
             self.permit.set(Some(Shut::Unproven));

@@ -156,12 +156,12 @@ impl Connection {
         self.stage.is_lost()
     }
 
-    /// Repairs of the peer's are to be decoded.
+    /// True while repairs of the peer's wait to be decoded.
     pub(in crate::engine) fn has_work(&self) -> bool {
         self.lane.has_repairs()
     }
 
-    /// Decodes some of them. True if there are more.
+    /// Decodes some of the repairs that wait. True if there are more.
     pub(in crate::engine) fn work(&mut self, now: Instant) -> bool {
         !self.is_lost() && self.lane.decode_repairs(now)
     }
@@ -190,7 +190,7 @@ impl Connection {
         self.duplicates.repeated()
     }
 
-    /// The connection began with a datagram of `size` bytes.
+    /// Notes that the connection began with a datagram of `size` bytes.
     pub(in crate::engine) fn began_with(&mut self, size: usize) {
         self.validation.began_with(size);
     }
