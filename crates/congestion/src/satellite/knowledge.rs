@@ -36,6 +36,7 @@ impl Satellite {
         if self.nearby.is_some() || Part::Memory.or(false, true) {
             return false;
         }
+        let sold = self.sold();
         let Phase::Startup(startup) = &mut self.phase else {
             return false;
         };
@@ -49,14 +50,21 @@ impl Satellite {
             self.rest.hear(now, rtt);
         }
         let rtt = measured.unwrap_or(saved.rtt);
-        let sold = self.config.provisioned >= Some(saved.rate);
-        let jump = if sold { 1000 } else { JUMP };
-        startup.jump(now, scaled(saved.rate.as_u64() / 8, jump), rtt);
+        let rate = saved.rate.as_u64() / 8;
+        let jump = if sold >= rate { 1000 } else { JUMP };
+        startup.jump(now, scaled(rate, jump), rtt);
+        startup.narrow(rate.max(sold), rtt);
         self.remembered = Some(saved);
         true
     }
 
-    /// The first round-trip time tells whether the path is the one that is remembered (RFC 9959 §3.2).
+    /// Bytes per second that were sold, 0 if nobody said.
+    fn sold(&self) -> u64 {
+        self.config.provisioned.map_or(0, |sold| sold.as_u64() / 8)
+    }
+
+    /// The first round-trip time tells whether the path is the one that is remembered (RFC 9959 §3.2), and how much a path holds of
+    /// which no more is known than what was sold.
     pub(super) fn confirm(&mut self, now: Instant, rtt: Duration) {
         if self
             .remembered
@@ -66,13 +74,22 @@ impl Satellite {
             self.rest = Rest::default();
             self.start_up(now);
         }
+        let sold = self.sold();
+        if sold > 0
+            && self.remembered.is_none()
+            && let Phase::Startup(startup) = &mut self.phase
+        {
+            startup.narrow(sold, rtt);
+        }
     }
 
     /// True if the rate at which a train arrives matters: in start-up, on a path that is not known to be thin.
     pub fn wants_hint(&self) -> bool {
-        let thin = self
-            .remembered
-            .is_some_and(|saved| self.is_filled_anyway(saved.rate.as_u64() / 8));
+        let remembered = self.remembered.map(|saved| saved.rate.as_u64() / 8);
+        let sold = Some(self.sold()).filter(|sold| *sold > 0);
+        let thin = remembered
+            .max(sold)
+            .is_some_and(|rate| self.is_filled_anyway(rate));
         matches!(self.phase, Phase::Startup(_)) && self.nearby.is_none() && !thin
     }
 
@@ -92,6 +109,7 @@ impl Satellite {
         let rate = self.config.max_rate.map_or(rate, |max| rate.min(max));
         let rate = rate.as_u64() / 8;
         let filled = Part::FirstTrain.or(self.is_filled_anyway(rate), true);
+        let sold = self.sold();
         let Phase::Startup(startup) = &mut self.phase else {
             self.cruise.on_capacity(now, rate, self.losses.baseline());
             return true;
@@ -105,7 +123,6 @@ impl Satellite {
             None => scaled(rate, MEASURED),
         };
         startup.jump(now, jump, rtt);
-        let sold = self.config.provisioned.map_or(0, |sold| sold.as_u64() / 8);
         startup.measured(rate.max(sold));
         true
     }

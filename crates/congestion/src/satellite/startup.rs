@@ -69,6 +69,11 @@ fn late(rtt: Duration) -> Duration {
     rtt + rtt / 8
 }
 
+/// Bytes in flight that fill a path of `rate` bytes per second so that it shows as a queue, while ACKs are a little late.
+fn fill(rate: u64, rtt: Duration) -> u64 {
+    bytes_in(scaled(rate, ABOVE), rtt + rtt / 4 + MAX_THRESHOLD)
+}
+
 fn growth(rtt: Duration) -> Growth {
     if Part::LongGrowth.or(rtt >= FAR, false) {
         LONG
@@ -155,6 +160,15 @@ impl Startup {
     /// The path was measured to carry `rate` bytes per second.
     pub(super) fn measured(&mut self, rate: u64) {
         self.limit = Some(rate);
+    }
+
+    /// A thin path, of `rate` bytes per second and `rtt`, holds less than the window: what is more would be dropped by its queue.
+    pub(super) fn narrow(&mut self, rate: u64, rtt: Duration) {
+        let full = fill(rate, rtt);
+        if full < self.window {
+            self.measured(rate);
+            self.window = full;
+        }
     }
 
     /// Nothing was in flight at `now`: a flight begins.
@@ -268,9 +282,7 @@ impl Startup {
         if used && !ack.app_limited && self.doubt == 0 {
             self.window += scaled(ack.newly_acked, growth(path.base()).window);
             if let Some(limit) = self.limit {
-                // What fills it shows as a queue, and ACKs are a little late.
-                let most = path.base() + path.base() / 4 + MAX_THRESHOLD;
-                self.window = self.window.min(bytes_in(scaled(limit, ABOVE), most));
+                self.window = self.window.min(fill(limit, path.base()));
             }
         }
         let plateau = round.is_some_and(|round| self.doubt == 0 && self.end_round(round, losses));

@@ -9,7 +9,7 @@ use crate::gates;
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::{Figure, Goal, Row};
 use crate::scenario::{Loss, Scenario, Variation};
-use crate::transfer::Before::{Cold, Resumed, Sold, Warm};
+use crate::transfer::Before::{Cold, ColdSold, Resumed, Sold, Warm};
 use crate::transfer::{Transfers, download, row, upload};
 
 const MB: u64 = 1_000_000;
@@ -155,6 +155,11 @@ fn medium_and_small() -> Vec<Row> {
         upload(&G8, Warm, 2 * MB, AtMost(1.01)).checked(1, 1.01),
         upload(&G8, Warm, 10 * MB, AtMost(1.01)),
         upload(&G8, Warm, 100 * MB, AtMost(1.01)),
+        // A first window of 94 kB, where the link holds 35, unless somebody has said so.
+        download(&S1, Cold, MB / 10, Shown),
+        download(&S1, Cold, MB / 2, Shown),
+        download(&S1, ColdSold, MB / 10, AtMost(1.3)),
+        download(&S1, ColdSold, MB / 2, AtMost(1.1)).checked(1, 1.1),
         download(&S1, Warm, MB / 2, AtMost(1.03)).checked(1, 1.03),
         download(&S1, Warm, 10 * MB, AtMost(1.01)),
         download(&S1_TRACE, Warm, 10 * MB, AtMost(1.05)).checked(3, 1.06),

@@ -30,6 +30,8 @@ pub(crate) enum Before {
     Resumed,
     /// The same, and the rate that was sold is configured.
     Sold,
+    /// Nothing, as [`Self::Cold`], but the rate that was sold is configured.
+    ColdSold,
 }
 
 /// One or more equal transfers that begin together.
@@ -75,6 +77,7 @@ pub(crate) fn row(transfers: Transfers, goal: Goal) -> Row {
         Before::Warm => "warm",
         Before::Resumed => "resumed",
         Before::Sold => "resumed, rate sold",
+        Before::ColdSold => "cold, rate sold",
     };
     let up = if transfers.direction == UP { " up" } else { "" };
     let flows = if transfers.flows > 1 {
@@ -143,8 +146,9 @@ pub(crate) fn warm(world: &mut World, scenario: &Scenario, direction: usize, see
 impl Transfers {
     fn run(&self, controller: Kind, seed: u64) -> Sample {
         let mut link = self.scenario.link(seed);
-        let mut world = world(self.scenario, &link, controller, seed);
-        if self.before != Before::Cold {
+        let wishes = self.wishes(controller);
+        let mut world = world_with(self.scenario, &link, wishes, seed);
+        if !matches!(self.before, Before::Cold | Before::ColdSold) {
             connect(&mut world);
             warm(&mut world, self.scenario, self.direction, seed);
         }
@@ -163,7 +167,7 @@ impl Transfers {
         let rtt = link.forward_link.one_way_delay_at(began - origin)
             + link.return_link.one_way_delay_at(began - origin);
         let handshake = match self.before {
-            Before::Cold => rtt,
+            Before::Cold | Before::ColdSold => rtt,
             Before::Warm | Before::Resumed | Before::Sold => Duration::ZERO,
         };
         let transfer = Transfer {
@@ -207,15 +211,19 @@ fn repairs(world: &World) -> String {
 }
 
 impl Transfers {
+    fn wishes(&self, controller: Kind) -> Wishes {
+        let rate = mbit(self.scenario.rates[self.direction]);
+        let sold = matches!(self.before, Before::Sold | Before::ColdSold);
+        Wishes {
+            controller,
+            rate: sold.then_some(rate),
+            ..Wishes::default()
+        }
+    }
+
     /// A new tunnel on the same link, after both processes were restarted.
     fn again(&self, old: &mut World, link: &LinkConfig, controller: Kind, seed: u64) -> World {
-        let rate = mbit(self.scenario.rates[self.direction]);
-        let wishes = Wishes {
-            controller,
-            rate: (self.before == Before::Sold).then_some(rate),
-            ..Wishes::default()
-        };
-        let mut world = world_with(self.scenario, link, wishes, seed);
+        let mut world = world_with(self.scenario, link, self.wishes(controller), seed);
         world.behaviour.known_paths = old.learned();
         assert_eq!(world.behaviour.known_paths.len(), 1, "3 BDP show a path");
         connect(&mut world);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bentpipe_units::{BitRate, Ratio};
 
 use super::super::super::simulation::{World, bits, origin};
-use super::super::super::{AckSample, Controller, Kind, Saved};
+use super::super::super::{AckSample, Config, Controller, Kind, Saved};
 use super::world;
 
 const RTT: Duration = Duration::from_millis(600);
@@ -88,6 +88,38 @@ fn another_path_is_not_taken_for_the_one_that_is_remembered() {
         });
         assert_eq!(remembered, fresh, "{rtt} ms");
     }
+}
+
+/// A path that holds less than the initial window, as is remembered or was sold, is sent what fills it and no more.
+#[test]
+fn a_thin_path_is_not_sent_an_initial_window() {
+    const THIN: BitRate = BitRate::bits_per_second(512_000);
+    // What the path holds: 38 kB.
+    let (start, full) = (origin(), 512_000 / 8 * 600 / 1000);
+    let window = |provisioned: Option<BitRate>, memory: bool| {
+        let config = Config {
+            initial_window: 96_000,
+            mtu: 1200,
+            initial_rtt: RTT,
+            max_rate: None,
+            provisioned,
+            in_order: false,
+        };
+        let mut controller = Controller::new(Kind::Satellite, &config, start);
+        if memory {
+            controller.resume(start, saved(THIN));
+        }
+        controller.on_ack(&ack(start + RTT, RTT));
+        controller.window()
+    };
+    let free = window(None, false);
+    assert!(free > 2 * full, "{free}");
+    for (sold, memory) in [(Some(THIN), false), (None, true), (Some(THIN), true)] {
+        let held = window(sold, memory);
+        assert!((full..full * 3 / 2).contains(&held), "{held}, {full}");
+    }
+    // What was sold since is more.
+    assert!(window(Some(BitRate::bits_per_second(20_000_000)), true) >= free);
 }
 
 /// Losses of a jump leave half of what it proved; the rate is found again.
