@@ -80,22 +80,26 @@ pub struct PolicyRule {
     pub action: Action,
 }
 
+/// Rules of `family` as the kernel lists them, whoever made them.
+fn dump(family: Family) -> io::Result<Vec<RuleMessage>> {
+    let mut message = RuleMessage::default();
+    message.header.family = family.netlink();
+    let listed = list(RouteNetlinkMessage::GetRule(message))?.into_iter();
+    let rules = listed.filter_map(|message| match message {
+        RouteNetlinkMessage::NewRule(rule) => Some(rule),
+        _ => None,
+    });
+    Ok(rules.collect())
+}
+
 impl PolicyRule {
     /// All rules of `family` that have only conditions and actions as this type does.
     ///
     /// # Errors
     /// The kernel gave no answer.
     pub fn list(family: Family) -> io::Result<Vec<Self>> {
-        let mut message = RuleMessage::default();
-        message.header.family = family.netlink();
-        let listed = list(RouteNetlinkMessage::GetRule(message))?;
-        Ok(listed
-            .into_iter()
-            .filter_map(|message| match message {
-                RouteNetlinkMessage::NewRule(rule) => Self::read(family, &rule),
-                _ => None,
-            })
-            .collect())
+        let rules = dump(family)?.into_iter();
+        Ok(rules.filter_map(|rule| Self::read(family, &rule)).collect())
     }
 
     /// Adds the rule; one that is there already is no error.

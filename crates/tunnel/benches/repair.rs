@@ -1,4 +1,4 @@
-//! What repairs cost in CPU time: the same bytes with `fec = "auto"` and `"off"`, in turn, on a clean link and at 0.1 and 2 % loss.
+//! CPU time that repairs cost: the same bytes with `fec = "auto"` and `"off"`, in turn, on a clean link and at 0.1 and 2 % loss.
 //!
 //! `cargo bench -p bentpipe-tunnel --bench repair` prints the ratios and fails above their ceilings. Both ends of the tunnel and
 //! the simulated link between them are counted; the link takes the same in either run. Each seed counts with the least of its

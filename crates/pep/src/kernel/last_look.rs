@@ -1,4 +1,4 @@
-//! What was seen at the last look, for as long as no notice says that it may be otherwise.
+//! Result of the last look at something in the kernel, for as long as no notice says that it may be otherwise.
 //!
 //! A dump of a full routing table or a run of `nft` is dear, and the guardian looks every two seconds for ever.
 

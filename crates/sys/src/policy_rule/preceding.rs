@@ -10,7 +10,7 @@ use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, Rout
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 
 use super::table_route::Leading;
-use super::{Family, PolicyRule};
+use super::{Family, PolicyRule, dump};
 use crate::netlink::{ask, list};
 
 /// Rules that are read: nobody has more before ours.
@@ -61,15 +61,9 @@ impl PrecedingRule {
     /// # Errors
     /// The kernel gave no answer.
     pub fn list(family: Family, last: u32, ours: &[PolicyRule]) -> io::Result<Vec<Self>> {
-        let mut message = RuleMessage::default();
-        message.header.family = family.netlink();
-        let listed = list(RouteNetlinkMessage::GetRule(message))?;
-        let rules = listed.into_iter().filter_map(|message| match message {
-            RouteNetlinkMessage::NewRule(rule) => {
-                let own = PolicyRule::read(family, &rule).is_some_and(|own| ours.contains(&own));
-                Self::read(family, &rule).filter(|rule| !own && (1..=last).contains(&rule.priority))
-            }
-            _ => None,
+        let rules = dump(family)?.into_iter().filter_map(|rule| {
+            let own = PolicyRule::read(family, &rule).is_some_and(|own| ours.contains(&own));
+            Self::read(family, &rule).filter(|rule| !own && (1..=last).contains(&rule.priority))
         });
         Ok(rules.take(MAX_RULES).collect())
     }

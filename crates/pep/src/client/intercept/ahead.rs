@@ -4,8 +4,8 @@
 //!   rules before ours ─► a packet that each would match ─► the kernel: which table leads it? ─► not ours: the rule is named
 //! ```
 //!
-//! What such a rule takes is dropped by the table of the client: it leaves in clear by no way. Another program's rule is not
-//! moved, for its owner may want it there.
+//! The client's table drops what such a rule takes, so that nothing of it leaves in clear. Another program's rule is not moved,
+//! for its owner may want it there.
 
 use std::io;
 use std::net::IpAddr;

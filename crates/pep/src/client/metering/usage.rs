@@ -207,6 +207,19 @@ mod tests {
         Duration::from_secs(days * 86_400 + 3600)
     }
 
+    /// 900 bytes of day 20,782, after a day of so many.
+    fn saved_after(before: Option<(u64, u64)>) -> Saved {
+        Saved {
+            period: Period::Day,
+            begins: MonthDay::FIRST,
+            number: Some(20_782),
+            behind: None,
+            bytes: 900,
+            before,
+            carries: false,
+        }
+    }
+
     #[test]
     fn months_are_those_of_the_calendar() {
         // 1970-01-31, 1970-02-01, 1972-02-29, 1972-03-01, 2000-02-29, 2026-11-25, 2026-12-01.
@@ -288,15 +301,7 @@ mod tests {
 
     #[test]
     fn a_wrong_clock_frees_no_bytes() {
-        let saved = Saved {
-            period: Period::Day,
-            begins: MonthDay::FIRST,
-            number: Some(20_782),
-            behind: None,
-            bytes: 900,
-            before: None,
-            carries: false,
-        };
+        let saved = saved_after(None);
         let mut usage = Usage::new(Period::Day, MonthDay::FIRST, Some(saved));
         assert!(!usage.look(at(0), 50), "1970: not set yet");
         assert!(!usage.look(at(20_780), 50), "set back");
@@ -351,15 +356,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_not_set_is_told_once() {
-        let saved = Saved {
-            period: Period::Day,
-            begins: MonthDay::FIRST,
-            number: Some(20_782),
-            behind: None,
-            bytes: 900,
-            before: Some((20_781, 800)),
-            carries: false,
-        };
+        let saved = saved_after(Some((20_781, 800)));
         let mut usage = Usage::new(Period::Day, MonthDay::FIRST, Some(saved));
         assert!(!usage.look(at(0), 10) && !usage.look(at(0), 20));
         assert_eq!(usage.news(), Some(ClockNews::Unset));

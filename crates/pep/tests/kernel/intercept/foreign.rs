@@ -29,14 +29,19 @@ fn interception() -> Interception {
     }
 }
 
+/// A router with its neighbours, what is taken in there, and the service that takes it.
+fn site() -> (Net, Interception, Echo) {
+    let (net, it) = (Net::new(), interception());
+    let echo = Echo::start(&net.router, PORT, it.routing.own_mark());
+    (net, it, echo)
+}
+
 #[test]
 fn a_rule_before_ours_is_named_and_what_it_takes_does_not_leave() {
     if !privileged("a_rule_before_ours_is_named") {
         return;
     }
-    let net = Net::new();
-    let it = interception();
-    let _echo = Echo::start(&net.router, PORT, it.routing.own_mark());
+    let (net, it, _echo) = site();
     // Before the start, of our own priority: it is asked first.
     let router = &net.router;
     ip(router, "route add default via 10.2.0.2 table 50");
@@ -100,9 +105,7 @@ fn rules_that_take_nothing_of_ours_raise_no_alarm() {
     if !privileged("rules_that_take_nothing_of_ours") {
         return;
     }
-    let net = Net::new();
-    let it = interception();
-    let _echo = Echo::start(&net.router, PORT, it.routing.own_mark());
+    let (net, it, _echo) = site();
     let router = &net.router;
     ip(router, "route add default via 10.2.0.2 table 50");
     ip(router, "route add 10.1.0.0/24 dev lan0 table 51");

@@ -1,4 +1,4 @@
-//! What the engine and its shell ask of a connection, for turns, `status`, metrics and records, and what they tell one.
+//! Questions of the engine and its shell to a connection, for turns, `status`, metrics and records, and what they tell one.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
