@@ -127,13 +127,10 @@ pub(super) fn read(
     let claims = findings.claims(source, &known)?;
     check_rates(source, &claims, &tasks)?;
     let part = select(source, &quick, &known)?;
-    let (repeats, patience) = match extent {
-        Extent::Full => (None, None),
-        Extent::Quick => (quick.repeats, quick.patience),
-    };
-    let [contender, scenario, task] = match extent {
-        Extent::Full => [None, None, None],
-        Extent::Quick => part,
+    let ([contender, scenario, task], repeats, patience) = match extent {
+        Extent::Full => ([None, None, None], None, None),
+        Extent::Quick => (part, quick.repeats, quick.patience),
+        Extent::Published => ([None, None, None], Some(Spanned::new(0..0, 1)), None),
     };
     let wanted = |part: &Option<BTreeSet<String>>, name: &str| {
         part.as_ref().is_none_or(|part| part.contains(name))
