@@ -34,7 +34,7 @@ pub(crate) type Later<'a> = Pin<Box<dyn Future<Output = FamilyAnswer> + 'a>>;
 pub(crate) struct NameAddresses<'a> {
     /// Addresses to begin with.
     pub(crate) known: Vec<IpAddr>,
-    /// Those of the family whose answer is late.
+    /// Answer about the family that is late.
     pub(crate) later: Option<Later<'a>>,
     /// Reason why there are none.
     pub(crate) fault: Option<io::Error>,
@@ -50,7 +50,7 @@ impl From<Vec<IpAddr>> for NameAddresses<'_> {
 }
 
 impl NameAddresses<'_> {
-    /// Those that this machine has a route to.
+    /// Addresses that this machine has a route to.
     pub(crate) fn routed(mut self) -> Self {
         let is_routed = |address: &IpAddr| process::source_address(*address).is_some();
         self.known.retain(is_routed);
