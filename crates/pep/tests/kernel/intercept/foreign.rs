@@ -156,34 +156,3 @@ fn routes_to_hosts_with_addresses_of_the_lan_raise_no_alarm_unless_they_lead_ove
         ip(router, &format!("route del {route}"));
     }
 }
-
-/// As routers with several uplinks have them, and programs that route by policy.
-#[test]
-fn routes_of_other_tables_are_judged_by_whether_packets_go_by_them() {
-    if !privileged("routes_of_other_tables") {
-        return;
-    }
-    let net = Net::new();
-    let router = &net.router;
-    // The only default route is one of another table.
-    ip(router, "route flush default");
-    ip(router, "-6 route flush default");
-    ip(router, "route add default via 10.2.0.2 table 201");
-    let mut installed = Inside::install(router, &interception());
-    let mut strays = || {
-        let seen = look(&mut installed).strays.into_iter();
-        seen.map(|one| (one.to.to_string(), one.table))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(strays(), []);
-    ip(router, "route add 10.1.0.77/32 via 10.2.0.2");
-    assert_eq!(strays(), [("10.1.0.77/32".to_owned(), 254)]);
-    ip(router, "route del 10.1.0.77/32");
-    // No rule leads there but for packets of others.
-    ip(router, "rule add priority 200 fwmark 0x77 lookup 201");
-    assert_eq!(strays(), []);
-    ip(router, "rule add priority 201 lookup 201");
-    assert_eq!(strays(), [("0.0.0.0/0".to_owned(), 201)]);
-    ip(router, "rule add priority 150 to 10.1.0.0/24 lookup main");
-    assert_eq!(strays(), [], "that is the mend");
-}
