@@ -4,6 +4,7 @@
 //! interface of that name comes. It decides nothing, and touches no rule or route but the one it is told.
 
 mod preceding;
+mod stray;
 mod table_route;
 
 use std::io;
@@ -15,7 +16,8 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{change, list};
 pub use preceding::{PacketWay, PrecedingRule, ProbePacket, RuleFate, some_destinations};
-pub use table_route::{MAIN, StrayRoute, TableRoute, Way};
+pub use stray::StrayRoute;
+pub use table_route::{MAIN, TableRoute, Way};
 
 /// An IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -129,7 +129,7 @@ impl Servers {
         let ServerAddress::Name { host, port } = self.address(server) else {
             return false;
         };
-        let found = self.lookups.find(host, *port).await;
+        let found = self.lookups.find_all(host, *port).await;
         found.is_ok_and(|addresses| !addresses.contains(&address))
     }
 

@@ -1,13 +1,17 @@
 //! Addresses of one name, tried abreast (RFC 8305): an address family that leads nowhere delays a connection by 250 ms.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::net::SocketAddr;
-use std::pin::Pin;
+use std::future::{pending, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::select;
+use tokio::time::sleep;
+
+use super::names::{Later, NameAddresses};
 
 /// Head start of each attempt before the next one begins beside it (RFC 8305 §5).
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -15,36 +19,60 @@ const HEAD_START: Duration = Duration::from_millis(250);
 /// Addresses tried for one name: more would only prolong a failure, and be more sockets at a time.
 const MAX_ADDRESSES: usize = 6;
 
-/// Opens the first of `addresses` that answers. Families take turns; each attempt begins when the one before has failed, or has
-/// been silent for [`HEAD_START`], and those under way then go on. If none succeeds, the failure is that of the last one to fail;
-/// `none` is the outcome without addresses.
+/// Opens the first of `addresses` that answers, at `port`. Families take turns; each attempt begins when the one before has failed, or
+/// has been silent for [`HEAD_START`], and those under way then go on. What comes later is next. If none succeeds, the failure is that of
+/// the last one to fail; `none` is the outcome without addresses.
 pub(crate) async fn first<T, E, F>(
-    addresses: Vec<SocketAddr>,
+    addresses: NameAddresses<'_>,
+    port: u16,
     none: E,
     open: impl Fn(SocketAddr) -> F,
 ) -> Result<T, E>
 where
     F: Future<Output = Result<T, E>>,
 {
-    let mut waiting = by_turns(addresses);
-    let mut trying = Vec::new();
+    let NameAddresses {
+        known, mut later, ..
+    } = addresses;
+    let mut waiting = by_turns(known, MAX_ADDRESSES);
+    let (mut trying, mut begun) = (Vec::new(), 0);
     let mut outcome = Err(none);
     loop {
-        match waiting.pop_front() {
-            Some(address) => trying.push(Box::pin(open(address))),
-            None if trying.is_empty() => return outcome,
-            None => {}
+        if let Some(address) = waiting.pop_front() {
+            begun += 1;
+            trying.push(Box::pin(open(SocketAddr::new(address, port))));
         }
-        let settled = poll_fn(|context| settle(&mut trying, context));
-        let ended = match waiting.is_empty() {
-            true => Some(settled.await),
-            false => timeout(HEAD_START, settled).await.ok(),
-        };
-        match ended {
-            Some(Ok(opened)) => return Ok(opened),
-            Some(failed) => outcome = failed,
-            None => {}
+        let mut pause = pin!(sleep(HEAD_START));
+        loop {
+            select! {
+                biased;
+                ended = poll_fn(|context| settle(&mut trying, context)), if !trying.is_empty() => match ended {
+                    Ok(opened) => return Ok(opened),
+                    failed => {
+                        outcome = failed;
+                        break;
+                    }
+                },
+                found = come(&mut later), if later.is_some() => {
+                    later = None;
+                    let next = [found.unwrap_or_default(), waiting.into()].concat();
+                    waiting = by_turns(next, MAX_ADDRESSES - begun);
+                    if trying.is_empty() {
+                        break;
+                    }
+                }
+                () = &mut pause, if !waiting.is_empty() => break,
+                else => return outcome,
+            }
         }
+    }
+}
+
+/// Answer that was late.
+async fn come(later: &mut Option<Later<'_>>) -> io::Result<Vec<IpAddr>> {
+    match later {
+        Some(later) => later.await,
+        None => pending().await,
     }
 }
 
@@ -59,9 +87,9 @@ fn settle<F: Future>(trying: &mut Vec<Pin<Box<F>>>, context: &mut Context<'_>) -
     Poll::Pending
 }
 
-/// At most [`MAX_ADDRESSES`] of `addresses`, with the families by turns, each in its own order; the first stays the first.
-fn by_turns(addresses: Vec<SocketAddr>) -> VecDeque<SocketAddr> {
-    let leads = addresses.first().is_some_and(SocketAddr::is_ipv6);
+/// At most `most` of `addresses`, with the families by turns, each in its own order; the first stays the first.
+fn by_turns(addresses: Vec<IpAddr>, most: usize) -> VecDeque<IpAddr> {
+    let leads = addresses.first().is_some_and(IpAddr::is_ipv6);
     let (own, other): (Vec<_>, Vec<_>) = addresses
         .into_iter()
         .partition(|address| address.is_ipv6() == leads);
@@ -69,8 +97,8 @@ fn by_turns(addresses: Vec<SocketAddr>) -> VecDeque<SocketAddr> {
     let mut turns = VecDeque::new();
     loop {
         let pair = [own.next(), other.next()];
-        if pair == [None, None] || turns.len() >= MAX_ADDRESSES {
-            turns.truncate(MAX_ADDRESSES);
+        if pair == [None, None] || turns.len() >= most {
+            turns.truncate(most);
             return turns;
         }
         turns.extend(pair.into_iter().flatten());
@@ -80,12 +108,11 @@ fn by_turns(addresses: Vec<SocketAddr>) -> VecDeque<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::future::pending;
 
     use super::*;
 
-    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
-        let parse = |text: &&str| SocketAddr::new(text.parse().expect("an address"), 80);
+    fn addresses(texts: &[&str]) -> Vec<IpAddr> {
+        let parse = |text: &&str| text.parse().expect("an address");
         texts.iter().map(parse).collect()
     }
 
@@ -107,14 +134,22 @@ mod tests {
             ),
             (&[], &[]),
         ] {
-            assert_eq!(by_turns(addresses(given)), addresses(taken));
+            assert_eq!(by_turns(addresses(given), MAX_ADDRESSES), addresses(taken));
         }
     }
 
     /// Runs `first` over `given`, of which those with `::` never answer, `fails` fail at once, and the others open.
-    fn race(given: &[&str], fails: &[&str]) -> (Result<SocketAddr, String>, Vec<SocketAddr>) {
+    fn race(given: &[&str], fails: &[&str]) -> (Result<IpAddr, String>, Vec<IpAddr>) {
+        race_with(addresses(given).into(), fails)
+    }
+
+    fn race_with(
+        given: NameAddresses<'_>,
+        fails: &[&str],
+    ) -> (Result<IpAddr, String>, Vec<IpAddr>) {
         let (fails, begun) = (addresses(fails), RefCell::new(Vec::new()));
         let open = async |address: SocketAddr| {
+            let address = address.ip();
             begun.borrow_mut().push(address);
             if fails.contains(&address) {
                 return Err(address.to_string());
@@ -130,8 +165,33 @@ mod tests {
         let outcome =
             runtime
                 .expect("a runtime")
-                .block_on(first(addresses(given), "none".to_owned(), open));
+                .block_on(first(given, 80, "none".to_owned(), open));
         (outcome, begun.into_inner())
+    }
+
+    #[test]
+    fn what_comes_later_is_tried_next() {
+        let later = |texts: &'static [&'static str]| -> Option<Later<'static>> {
+            Some(Box::pin(async { Ok(addresses(texts)) }))
+        };
+        let given = |known: &[&str], later| NameAddresses {
+            known: addresses(known),
+            later,
+            fault: None,
+        };
+        let one = |text| addresses(&[text])[0];
+        let (four, five) = ("10.0.0.1", "10.0.0.2");
+        // Of another family, before the next one of the first.
+        let (opened, begun) = race_with(given(&["::1", "::2"], later(&["10.0.0.1"])), &[]);
+        assert_eq!((opened, begun.len()), (Ok(one(four)), 2));
+        // All that was known has failed.
+        let (opened, begun) = race_with(given(&[four], later(&["10.0.0.2"])), &[four]);
+        assert_eq!((opened, begun.len()), (Ok(one(five)), 2));
+        let (failed, _) = race_with(given(&[four], later(&[])), &[four]);
+        assert_eq!(failed, Err(four.to_owned()));
+        // Nobody waits for it.
+        let (opened, _) = race_with(given(&[four], Some(Box::pin(pending()))), &[]);
+        assert_eq!(opened, Ok(one(four)));
     }
 
     #[test]
@@ -147,7 +207,7 @@ mod tests {
         let (opened, begun) = race(&[four, "::1"], &[]);
         assert_eq!((opened, begun.len()), (Ok(one(four)), 1));
         let (failed, begun) = race(&["::1", four], &["::1", four]);
-        assert_eq!((failed, begun.len()), (Err("10.0.0.1:80".to_owned()), 2));
+        assert_eq!((failed, begun.len()), (Err(four.to_owned()), 2));
         assert_eq!(race(&[], &[]).0, Err("none".to_owned()));
     }
 }

@@ -19,12 +19,13 @@ use tokio::time::timeout;
 
 use super::abreast;
 use super::judge::{Judge, Refusal};
+use super::names::NameAddresses;
 use super::policy::{Denied, Policy};
 use super::resolver::Resolver;
 use crate::config::{RESPONDER_NAME, Service};
 use crate::{process, relay};
 
-/// Name lookups that one client may have under way. They may occupy threads that all clients share, some for many
+/// Questions of the system's library that one client may have under way. They occupy threads that all clients share, some for many
 /// seconds.
 const MAX_LOOKUPS: usize = 64;
 
@@ -104,8 +105,9 @@ impl Dialler {
         if destination.port == 0 {
             return Err(ReplyCode::Refused.into());
         }
-        let addresses = self.resolve(destination, rights).await?;
-        abreast::first(addresses, ReplyCode::NameNotFound.into(), async |address| {
+        let (addresses, port) = self.resolve(destination, rights).await;
+        let none = ReplyCode::NameNotFound.into();
+        abreast::first(addresses, port, none, async |address| {
             self.permits_in_time(&rights.policy, address).await?;
             match open(address, None).await {
                 Ok(stream) => Ok((stream, address)),
@@ -144,26 +146,26 @@ impl Dialler {
         verdict.map_err(|refusal| refused(address.ip(), &refusal))
     }
 
-    async fn resolve(
-        &self,
-        destination: &Destination,
+    /// Addresses of a destination, and the port.
+    async fn resolve<'a>(
+        &'a self,
+        destination: &'a Destination,
         rights: &Rights,
-    ) -> Result<Vec<SocketAddr>, ReplyCode> {
-        let name = match &destination.host {
-            Host::Ip(address) => return Ok(vec![SocketAddr::new(*address, destination.port)]),
-            Host::Name(name) => name.as_str(),
-        };
-        // A name that no resolver is asked for, whether there is a responder or not.
-        if name.eq_ignore_ascii_case(RESPONDER_NAME) {
-            return Ok(self.responder.into_iter().collect());
+    ) -> (NameAddresses<'a>, u16) {
+        let port = destination.port;
+        match &destination.host {
+            Host::Ip(address) => (vec![*address].into(), port),
+            // A name that no resolver is asked for, whether there is a responder or not.
+            Host::Name(name) if name.as_str().eq_ignore_ascii_case(RESPONDER_NAME) => {
+                let own = self.responder.iter().map(SocketAddr::ip);
+                let port = self.responder.map_or(port, |own| own.port());
+                (own.collect::<Vec<_>>().into(), port)
+            }
+            Host::Name(name) => {
+                let found = self.resolver.look_up(name.as_str(), &rights.lookups);
+                (found.await, port)
+            }
         }
-        let permit = rights.lookups.clone().acquire_owned().await;
-        let permit = permit.map_err(|_| ReplyCode::Internal)?;
-        let found = self.resolver.look_up(name, permit).await?;
-        let found = found.into_iter();
-        Ok(found
-            .map(|ip| SocketAddr::new(ip, destination.port))
-            .collect())
     }
 }
 

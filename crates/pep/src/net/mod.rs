@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   destination ─► resolver.rs ─► addresses ─► judge.rs ─► dial.rs ─► socket
-//!                  nat64.rs                    policy.rs    abreast.rs
+//!                  names.rs                    policy.rs    abreast.rs
+//!                  nat64.rs
 //!   listen.rs ─► sockets of hosts that ask ─► strangers.rs
 //! ```
 //!
@@ -14,6 +15,7 @@ pub(crate) mod dial;
 pub(crate) mod judge;
 pub(crate) mod listen;
 pub(crate) mod lookup;
+pub(crate) mod names;
 pub(crate) mod nat64;
 pub(crate) mod policy;
 pub(crate) mod prefix;

@@ -1,7 +1,6 @@
 //! Connections of proxies that a rule sends past the tunnel or refuses, and the account of all rules.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 #[cfg(target_os = "linux")]
@@ -9,7 +8,7 @@ use std::rc::Weak;
 
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
 use bytes::Bytes;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::flow::{Answer, tell};
@@ -17,6 +16,7 @@ use super::names::{Lesson, Names};
 #[cfg(target_os = "linux")]
 use super::tproxy::Front;
 use crate::config::{Action, Asked, FrontEnds, TCP};
+use crate::net::names::look_up_by_system;
 use crate::net::{abreast, dial};
 use crate::process;
 use crate::relay::Outcome;
@@ -180,24 +180,19 @@ impl Decisions {
     }
 
     async fn connect(&self, destination: &Destination) -> Result<TcpStream, ReplyCode> {
-        let port = destination.port;
         let addresses = match &destination.host {
-            Host::Ip(address) => vec![SocketAddr::new(*address, port)],
-            Host::Name(name) => lookup(name.as_str(), port).await?,
+            Host::Ip(address) => vec![*address].into(),
+            // By this machine's own resolver: what goes past the tunnel is looked up there as well.
+            Host::Name(name) => {
+                let found = look_up_by_system(name.as_str(), None);
+                found.await.routed()
+            }
         };
-        abreast::first(addresses, ReplyCode::NameNotFound, async |address| {
+        let none = ReplyCode::NameNotFound;
+        abreast::first(addresses, destination.port, none, async |address| {
             let opened = dial::open(address, self.mark).await;
             opened.map_err(|error| dial::code_of(&error))
         })
         .await
     }
-}
-
-/// By this machine's own resolver: what goes past the tunnel is looked up there as well.
-async fn lookup(name: &str, port: u16) -> Result<Vec<SocketAddr>, ReplyCode> {
-    let found: io::Result<Vec<_>> = lookup_host((name, port)).await.map(Iterator::collect);
-    let mut addresses = found.map_err(|_| ReplyCode::NameNotFound)?;
-    let reachable = |address: IpAddr| process::source_address(address).is_some();
-    addresses.retain(|address| reachable(address.ip()));
-    Ok(addresses)
 }

@@ -220,7 +220,8 @@ async fn look_up(front: &FrontEnds, host: &str, port: u16) -> Option<SocketAddr>
     let routed = found.filter(|address| process::source_address(address.ip()).is_some());
     let routed: Vec<_> = routed.collect();
     let first = *routed.first()?;
-    let answers = abreast::first(routed, (), async |address| {
+    let addresses: Vec<_> = routed.iter().map(SocketAddr::ip).collect();
+    let answers = abreast::first(addresses.into(), port, (), async |address| {
         let opened = Road::past(front, address).open().await;
         opened.map(|_| address).map_err(drop)
     });
