@@ -195,15 +195,16 @@ impl Startup {
         !Part::Answered.or(early, false)
     }
 
-    /// True if what `ack` is about left as fast as a rate that is believed to be free permits, or nearly so. A source that gives less
-    /// leaves acknowledgements to the peer's timer, and that delay is no queue.
+    /// True if the source of what `ack` is about gave as much as a rate that is believed to be free permits, or nearly so. A source that
+    /// gives less leaves acknowledgements to the peer's timer, and that delay is no queue.
     fn was_filled(&self, ack: &AckSample, mtu: u64) -> bool {
         let (Some(hint), Some(sample)) = (self.hint, ack.rate) else {
             return true;
         };
         let span = ack.newest_sent.saturating_duration_since(self.flight_at);
         let permitted = bytes_in(hint, span).min(self.window);
-        let full = sample.at_send.in_flight + 3 * mtu >= permitted / 2;
+        // The first flight after a rest counts as app-limited, however fast it left.
+        let full = !sample.app_limited || sample.at_send.in_flight + 3 * mtu >= permitted / 2;
         Part::SlowSource.or(full, true)
     }
 
