@@ -161,7 +161,12 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
     ),
     (
         "tunnel",
-        &[&["text"], &["transport"], &["engine", "relay"], &["lines"]],
+        &[
+            &["dial", "text"],
+            &["transport"],
+            &["engine", "relay"],
+            &["lines"],
+        ],
     ),
     (
         "pep",

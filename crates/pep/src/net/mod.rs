@@ -2,13 +2,12 @@
 //!
 //! ```text
 //!   destination ─► resolver.rs ─► addresses ─► judge.rs ─► dial.rs ─► socket
-//!                  nat64.rs                    policy.rs    abreast.rs
+//!                  nat64.rs                    policy.rs
 //!   listen.rs ─► sockets of hosts that ask ─► strangers.rs
 //! ```
 //!
 //! The server dials what clients ask for; a client dials what goes past the tunnel, and what is published by it.
 
-pub(crate) mod abreast;
 pub(crate) mod datagrams;
 pub(crate) mod dial;
 pub(crate) mod judge;

@@ -6,25 +6,27 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 #[cfg(target_os = "linux")]
 use std::rc::Weak;
+use std::time::Duration;
 
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
+use bentpipe_tunnel::dial::{Network, dial as connect};
 use bytes::Bytes;
 use tokio::net::{TcpStream, lookup_host};
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use super::flow::{Answer, tell};
 use super::names::{Lesson, Names};
 #[cfg(target_os = "linux")]
 use super::tproxy::Front;
 use crate::config::{Action, Asked, FrontEnds, TCP};
-use crate::net::{abreast, dial};
+use crate::net::dial;
 use crate::process;
 use crate::relay::Outcome;
 use crate::relay::split::{Far, Split, Splits};
 use crate::status::RuleStatus;
 
 /// Time that connecting may take, the lookup included.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Decisions of the rules with an action.
 pub(super) struct Decisions {
@@ -156,10 +158,10 @@ impl Decisions {
         first: Bytes,
         answer: Answer,
     ) -> Outcome {
-        let far = match timeout(PATIENCE, self.connect(destination)).await {
-            Ok(Ok(far)) => far,
-            Ok(Err(code)) => return tell(socket, answer, code).await,
-            Err(_) => return tell(socket, answer, ReplyCode::TimedOut).await,
+        let past = Past { mark: self.mark };
+        let far = match connect(&past, destination, PATIENCE).await {
+            Ok((far, _)) => far,
+            Err(code) => return tell(socket, answer, code).await,
         };
         let mut socket = socket;
         let bound = far.local_addr().ok();
@@ -178,18 +180,32 @@ impl Decisions {
         };
         Box::pin(split.run()).await
     }
+}
 
-    async fn connect(&self, destination: &Destination) -> Result<TcpStream, ReplyCode> {
-        let port = destination.port;
-        let addresses = match &destination.host {
-            Host::Ip(address) => vec![SocketAddr::new(*address, port)],
-            Host::Name(name) => lookup(name.as_str(), port).await?,
-        };
-        abreast::first(addresses, ReplyCode::NameNotFound, async |address| {
-            let opened = dial::open(address, self.mark).await;
-            opened.map_err(|error| dial::code_of(&error))
-        })
-        .await
+/// Network past the tunnel, where each address may be dialled.
+struct Past {
+    mark: Option<u32>,
+}
+
+impl Network for Past {
+    type Connection = TcpStream;
+    type Failure = ReplyCode;
+
+    async fn resolve(&self, name: &str, port: u16) -> Result<Vec<SocketAddr>, ReplyCode> {
+        lookup(name, port).await
+    }
+
+    async fn check(&self, _: SocketAddr) -> Result<(), ReplyCode> {
+        Ok(())
+    }
+
+    async fn open(&self, address: SocketAddr) -> Result<TcpStream, ReplyCode> {
+        let opened = dial::open(address, self.mark).await;
+        opened.map_err(|error| dial::code_of(&error))
+    }
+
+    async fn pause(&self, time: Duration) {
+        sleep(time).await;
     }
 }
 

@@ -3,11 +3,9 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
-
-use tokio::time::timeout;
 
 /// Head start of each attempt before the next one begins beside it (RFC 8305 §5).
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -16,15 +14,20 @@ const HEAD_START: Duration = Duration::from_millis(250);
 const MAX_ADDRESSES: usize = 6;
 
 /// Opens the first of `addresses` that answers. Families take turns; each attempt begins when the one before has failed, or has
-/// been silent for [`HEAD_START`], and those under way then go on. If none succeeds, the failure is that of the last one to fail;
-/// `none` is the outcome without addresses.
-pub(crate) async fn first<T, E, F>(
+/// been silent for [`HEAD_START`] by `pause`, and those under way then go on. If none succeeds, the failure is that of the last
+/// one to fail; `none` is the outcome without addresses.
+///
+/// # Errors
+/// No address has answered.
+pub async fn first<T, E, F, P>(
     addresses: Vec<SocketAddr>,
     none: E,
     open: impl Fn(SocketAddr) -> F,
+    pause: impl Fn(Duration) -> P,
 ) -> Result<T, E>
 where
     F: Future<Output = Result<T, E>>,
+    P: Future<Output = ()>,
 {
     let mut waiting = by_turns(addresses);
     let mut trying = Vec::new();
@@ -38,7 +41,7 @@ where
         let settled = poll_fn(|context| settle(&mut trying, context));
         let ended = match waiting.is_empty() {
             true => Some(settled.await),
-            false => timeout(HEAD_START, settled).await.ok(),
+            false => within(pause(HEAD_START), settled).await,
         };
         match ended {
             Some(Ok(opened)) => return Ok(opened),
@@ -46,6 +49,19 @@ where
             None => {}
         }
     }
+}
+
+/// Output of `future`, or `None` if `pause` ends before it.
+pub(super) async fn within<F: Future>(
+    pause: impl Future<Output = ()>,
+    future: F,
+) -> Option<F::Output> {
+    let (mut pause, mut future) = (pin!(pause), pin!(future));
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => pause.as_mut().poll(context).map(|()| None),
+    })
+    .await
 }
 
 /// Takes out one attempt that has ended.
@@ -80,7 +96,8 @@ fn by_turns(addresses: Vec<SocketAddr>) -> VecDeque<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::future::pending;
+    use std::future::{pending, ready};
+    use std::task::Waker;
 
     use super::*;
 
@@ -124,13 +141,14 @@ mod tests {
                 false => Ok(address),
             }
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build();
-        let outcome =
-            runtime
-                .expect("a runtime")
-                .block_on(first(addresses(given), "none".to_owned(), open));
+        // Time passes at once: whoever is silent has been so for the whole head start.
+        let none = "none".to_owned();
+        let mut racing = pin!(first(addresses(given), none, open, |_| ready(())));
+        let mut context = Context::from_waker(Waker::noop());
+        let outcome = match racing.as_mut().poll(&mut context) {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => panic!("nobody is left to answer"),
+        };
         (outcome, begun.into_inner())
     }
 
