@@ -67,7 +67,7 @@ use les::{LayeredTunnels, LesDoor, LesInbox};
 #[cfg(not(target_os = "linux"))]
 use no_packets as packets;
 use packets::Network;
-use parts::{Entrances, Offers, Parts};
+use parts::{Entrances, Offers, ServerParts};
 use pool::Pool;
 use responder::ResponderServer;
 use sle::{FreshFlow, SealedTunnels, SleDoor};
@@ -120,7 +120,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let (door, wires) = doors.tls.unzip();
     let (sle, flows) = doors.sle.unzip();
     let (les, packets) = les.unzip();
-    let parts = Parts {
+    let parts = ServerParts {
         config,
         key: &key,
         setup,

@@ -30,7 +30,7 @@ use crate::shard::Pulse;
 use crate::trust::{trust, trust_shown};
 
 /// Parts of a server that outlive its shards.
-pub(super) struct Parts<'a> {
+pub(super) struct ServerParts<'a> {
     pub(super) config: &'a ServerConfig,
     pub(super) key: &'a PrivateKey,
     pub(super) setup: ServerSetup,
@@ -66,7 +66,7 @@ impl Entrances {
     }
 }
 
-impl Parts<'_> {
+impl ServerParts<'_> {
     /// The shard at place `index`, with what is its own.
     pub(super) fn worker(
         &self,
@@ -97,7 +97,7 @@ impl Parts<'_> {
 
 /// Common property of shards.
 pub(super) fn share(
-    parts: &Parts<'_>,
+    parts: &ServerParts<'_>,
     registry: Registry,
     offers: Offers,
     network: &Network,

@@ -17,7 +17,7 @@ use super::clients::Clients;
 use super::command::Command;
 use super::families::{self, DefaultRoutes, Reached};
 use super::packets::Network;
-use super::parts::{Entrances, Offers, Parts, share};
+use super::parts::{Entrances, Offers, ServerParts, share};
 use super::registry::Registry;
 use super::sle::{IntakeRules, SleDoor};
 use super::tls::TlsDoor;
@@ -53,7 +53,7 @@ pub(super) struct Pool {
 impl Pool {
     /// Starts a shard at each of the sockets of `entrances`.
     pub(super) fn start(
-        parts: &Parts<'_>,
+        parts: &ServerParts<'_>,
         offers: Offers,
         network: &mut Network,
         mut entrances: Entrances,
