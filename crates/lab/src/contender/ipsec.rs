@@ -106,6 +106,32 @@ fn improve(build: &TunnelBuild, topology: &Topology) -> Result<()> {
     Ok(())
 }
 
+/// File of a daemon that is asked at `socket`.
+fn of_daemon(plugins: &str, socket: &Path) -> String {
+    format!(
+        "charon-systemd {{\n  load = random nonce openssl aes sha1 sha2 hmac kdf gcm curve25519 {plugins} socket-default vici\n  \
+         plugins {{\n    vici {{\n      socket = unix://{}\n    }}\n  }}\n  \
+         filelog {{\n    stderr {{\n      default = 1\n    }}\n  }}\n}}\nswanctl {{\n  load = random openssl\n}}\n",
+        socket.display()
+    )
+}
+
+/// Has the daemon of the end `name` read its connections.
+fn hand_over(directory: &Path, name: &str) -> Result<()> {
+    let mut command = tool("swanctl");
+    command.env(
+        "STRONGSWAN_CONF",
+        directory.join(format!("{name}-strongswan.conf")),
+    );
+    command.env("SWANCTL_DIR", directory);
+    let socket = directory.join(format!("{name}.vici"));
+    let socket = format!("unix://{}", socket.display());
+    command.args(["--load-all", "--uri", &socket, "--file"]);
+    command.arg(directory.join(format!("{name}-swanctl.conf")));
+    run_command(&mut command)?;
+    Ok(())
+}
+
 pub(super) fn start(
     found: &Result<TunnelBuild, String>,
     tuning: Tuning,
@@ -136,12 +162,7 @@ pub(super) fn start(
         let socket = directory.join(format!("{name}.vici"));
         write(
             &format!("{name}-strongswan.conf"),
-            format!(
-                "charon-systemd {{\n  load = random nonce openssl aes sha1 sha2 hmac kdf gcm curve25519 {plugins} socket-default vici\n  \
-                 plugins {{\n    vici {{\n      socket = unix://{}\n    }}\n  }}\n  \
-                 filelog {{\n    stderr {{\n      default = 1\n    }}\n  }}\n}}\nswanctl {{\n  load = random openssl\n}}\n",
-                socket.display()
-            ),
+            of_daemon(plugins, &socket),
         )?;
         let action = if place == 0 { "start" } else { "none" };
         write(
@@ -167,19 +188,7 @@ pub(super) fn start(
     }
     // The other end first: it must know the user's when that shakes hands.
     for End { name, .. } in ends.into_iter().rev() {
-        let mut command = tool("swanctl");
-        command.env(
-            "STRONGSWAN_CONF",
-            directory.join(format!("{name}-strongswan.conf")),
-        );
-        command.env("SWANCTL_DIR", directory);
-        let socket = format!(
-            "unix://{}",
-            directory.join(format!("{name}.vici")).display()
-        );
-        command.args(["--load-all", "--uri", &socket, "--file"]);
-        command.arg(directory.join(format!("{name}-swanctl.conf")));
-        run_command(&mut command)?;
+        hand_over(directory, name)?;
     }
     for process in &processes {
         process.wait_for_line("CHILD_SA all{1} established", HANDSHAKE)?;
