@@ -142,12 +142,13 @@ mod tests {
             }
         };
         // Time passes at once: whoever is silent has been so for the whole head start.
-        let none = "none".to_owned();
-        let mut racing = pin!(first(addresses(given), none, open, |_| ready(())));
-        let mut context = Context::from_waker(Waker::noop());
-        let outcome = match racing.as_mut().poll(&mut context) {
-            Poll::Ready(outcome) => outcome,
-            Poll::Pending => panic!("nobody is left to answer"),
+        let outcome = {
+            let none = "none".to_owned();
+            let racing = pin!(first(addresses(given), none, open, |_| ready(())));
+            match racing.poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => panic!("nobody is left to answer"),
+            }
         };
         (outcome, begun.into_inner())
     }
