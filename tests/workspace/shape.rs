@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::arrows::{assert_none, root, rust_files, shipped_code};
+use crate::sources::{assert_none, root, rust_files, shipped_code};
 
 /// Fields that a type may have without a word.
 const MOST_FIELDS: usize = 15;
