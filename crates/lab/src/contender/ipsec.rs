@@ -4,6 +4,7 @@
 //! The daemon is the one for systemd, which it does without: the other one runs only once on a machine.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -116,6 +117,19 @@ fn of_daemon(plugins: &str, socket: &Path) -> String {
     )
 }
 
+/// File of the connection of the first of `ends` with the other; `child` is what it carries.
+fn of_connection(
+    [(name, address), (peer, peer_address)]: [(&str, Ipv4Addr); 2],
+    child: &str,
+) -> String {
+    format!(
+        "connections {{\n  satellite {{\n    version = 2\n    local_addrs = {address}\n    remote_addrs = {peer_address}\n    \
+         local {{\n      auth = psk\n      id = {name}\n    }}\n    remote {{\n      auth = psk\n      id = {peer}\n    }}\n    \
+         children {{\n      all {{\n        {child}      }}\n    }}\n  }}\n}}\n\
+         secrets {{\n  ike-1 {{\n    secret = \"of this experiment alone\"\n  }}\n}}\n"
+    )
+}
+
 /// Has the daemon of the end `name` read its connections.
 fn hand_over(directory: &Path, name: &str) -> Result<()> {
     let mut command = tool("swanctl");
@@ -165,16 +179,13 @@ pub(super) fn start(
             of_daemon(plugins, &socket),
         )?;
         let action = if place == 0 { "start" } else { "none" };
+        let [own, other] = [&selectors[place], &selectors[1 - place]];
+        let child = format!(
+            "local_ts = {own}\n        remote_ts = {other}\n        start_action = {action}\n{proposals}"
+        );
         write(
             &format!("{name}-swanctl.conf"),
-            format!(
-                "connections {{\n  satellite {{\n    version = 2\n    local_addrs = {address}\n    remote_addrs = {peer_address}\n    \
-                 local {{\n      auth = psk\n      id = {name}\n    }}\n    remote {{\n      auth = psk\n      id = {peer}\n    }}\n    \
-                 children {{\n      all {{\n        local_ts = {}\n        remote_ts = {}\n        start_action = {action}\n{proposals}      }}\n    }}\n  }}\n}}\n\
-                 secrets {{\n  ike-1 {{\n    secret = \"of this experiment alone\"\n  }}\n}}\n",
-                selectors[place],
-                selectors[1 - place]
-            ),
+            of_connection([(name, address), (peer, peer_address)], &child),
         )?;
         let mut command = Command::new(DAEMON);
         command.env(

@@ -151,10 +151,6 @@ fn check_page(task: &Task) -> Result<(), String> {
         count,
         dns,
         dns_ttl,
-        protocol,
-        connections,
-        tls,
-        parallel,
         direction,
         at_once,
         ..
@@ -188,6 +184,24 @@ fn check_page(task: &Task) -> Result<(), String> {
     if in_session == 0 || !count.is_multiple_of(in_session) {
         return Err("`count` is the number of all pages: a multiple of `in_session`".into());
     }
+    check_ways(task)
+}
+
+/// Refuses connections that a page's objects cannot come by.
+fn check_ways(task: &Task) -> Result<(), String> {
+    let Task::Page {
+        browser,
+        dns,
+        protocol,
+        connections,
+        tls,
+        parallel,
+        direction,
+        ..
+    } = *task
+    else {
+        return Ok(());
+    };
     let usual = CONNECTIONS_PER_HOST as u8;
     if !(1..=usual).contains(&parallel) {
         return Err(format!("`parallel` is from 1 to {usual}"));
