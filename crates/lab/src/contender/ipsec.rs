@@ -130,6 +130,17 @@ fn of_connection(
     )
 }
 
+/// Starts the daemon of an end, which is asked at `socket`.
+fn run_daemon(topology: &Topology, end: &End<'_>, socket: &Path) -> Result<Process> {
+    let file = format!("{}-strongswan.conf", end.name);
+    let mut command = Command::new(DAEMON);
+    command.env("STRONGSWAN_CONF", topology.directory().join(file));
+    command.stdout(Stdio::null());
+    let process = topology.spawn_in(end.namespace, command)?;
+    process.wait_for_file(socket, COMES_UP)?;
+    Ok(process)
+}
+
 /// Has the daemon of the end `name` read its connections.
 fn hand_over(directory: &Path, name: &str) -> Result<()> {
     let mut command = tool("swanctl");
@@ -187,15 +198,7 @@ pub(super) fn start(
             &format!("{name}-swanctl.conf"),
             of_connection([(name, address), (peer, peer_address)], &child),
         )?;
-        let mut command = Command::new(DAEMON);
-        command.env(
-            "STRONGSWAN_CONF",
-            directory.join(format!("{name}-strongswan.conf")),
-        );
-        command.stdout(Stdio::null());
-        let process = topology.spawn_in(end.namespace, command)?;
-        process.wait_for_file(&socket, COMES_UP)?;
-        processes.push(process);
+        processes.push(run_daemon(topology, &end, &socket)?);
     }
     // The other end first: it must know the user's when that shakes hands.
     for End { name, .. } in ends.into_iter().rev() {
