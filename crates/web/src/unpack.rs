@@ -1,6 +1,6 @@
 //! Content without its coding, as far as links are looked for in it.
 
-use std::io::Write as _;
+use std::io::Write;
 
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::write::{MultiGzDecoder, ZlibDecoder};
@@ -45,18 +45,25 @@ impl Unpacker {
     pub(crate) fn read(&mut self, packed: &[u8], mut told: impl FnMut(&[u8]) -> bool) -> bool {
         match self {
             Self::Plain => told(packed),
-            Self::Gzip(decoder) => packed.chunks(PIECE).all(|piece| {
-                let written = decoder.write_all(piece).and_then(|()| decoder.flush());
-                written.is_ok() && told(&std::mem::take(decoder.get_mut()))
-            }),
-            Self::Deflate(decoder) => packed.chunks(PIECE).all(|piece| {
-                let written = decoder.write_all(piece).and_then(|()| decoder.flush());
-                written.is_ok() && told(&std::mem::take(decoder.get_mut()))
-            }),
+            Self::Gzip(decoder) => inflate(decoder, MultiGzDecoder::get_mut, packed, told),
+            Self::Deflate(decoder) => inflate(decoder, ZlibDecoder::get_mut, packed, told),
             Self::Brotli(decoder) => read_brotli(decoder, packed, told),
             Self::Zstd(decoder) => read_zstd(decoder, packed, told),
         }
     }
+}
+
+/// Reads DEFLATE in pieces; `content` is what has come out of `decoder`.
+fn inflate<D: Write>(
+    decoder: &mut D,
+    content: fn(&mut D) -> &mut Vec<u8>,
+    packed: &[u8],
+    mut told: impl FnMut(&[u8]) -> bool,
+) -> bool {
+    packed.chunks(PIECE).all(|piece| {
+        let written = decoder.write_all(piece).and_then(|()| decoder.flush());
+        written.is_ok() && told(&std::mem::take(content(decoder)))
+    })
 }
 
 /// Decoder without the windows of more than 16 MiB that browsers do not know either.

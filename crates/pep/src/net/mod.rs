@@ -2,14 +2,13 @@
 //!
 //! ```text
 //!   destination ─► resolver.rs ─► addresses ─► judge.rs ─► dial.rs ─► socket
-//!                  names.rs                    policy.rs    abreast.rs
+//!                  names.rs                    policy.rs
 //!                  nat64.rs
 //!   listen.rs ─► sockets of hosts that ask ─► strangers.rs
 //! ```
 //!
 //! The server dials what clients ask for; a client dials what goes past the tunnel, and what is published by it.
 
-pub(crate) mod abreast;
 pub(crate) mod datagrams;
 pub(crate) mod dial;
 pub(crate) mod judge;

@@ -7,11 +7,12 @@
 //! ```
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bentpipe_tunnel::dial::{self, Found};
 use dns_lookup::{AddrFamily, AddrInfoHints, SockType, getaddrinfo};
 use tokio::select;
 use tokio::sync::Semaphore;
@@ -49,12 +50,24 @@ impl From<Vec<IpAddr>> for NameAddresses<'_> {
     }
 }
 
-impl NameAddresses<'_> {
+impl<'a> NameAddresses<'a> {
+    /// Addresses to dial at `port`.
+    pub(crate) fn at(self, port: u16) -> Found<'a> {
+        let at_port = move |found: Vec<IpAddr>| -> Vec<SocketAddr> {
+            let found = found.into_iter();
+            found.map(|ip| SocketAddr::new(ip, port)).collect()
+        };
+        let later = self.later.map(|later| -> dial::Later<'a> {
+            Box::pin(async move { at_port(later.await.unwrap_or_default()) })
+        });
+        Found::new(at_port(self.known), later)
+    }
+
     /// Addresses that this machine has a route to.
     pub(crate) fn routed(mut self) -> Self {
         let is_routed = |address: &IpAddr| process::source_address(*address).is_some();
         self.known.retain(is_routed);
-        self.later = self.later.map(|later| -> Later<'_> {
+        self.later = self.later.map(|later| -> Later<'a> {
             Box::pin(async move {
                 let mut found = later.await?;
                 found.retain(is_routed);

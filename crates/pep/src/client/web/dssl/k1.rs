@@ -86,6 +86,15 @@ pub(super) struct K1 {
 }
 
 impl K1 {
+    /// A connection that no hub has to do with.
+    fn without_hub(tls: K1Tls) -> Self {
+        Self {
+            tls: Some(tls),
+            line: None,
+            requests: 0,
+        }
+    }
+
     /// Number of the next request, counted.
     pub(super) fn count(&mut self) -> u32 {
         let number = self.requests;
@@ -165,11 +174,7 @@ pub(super) async fn connect(
     let dssl = pages.dssl.as_ref().ok_or(NoK1::Absent)?;
     let HubAtHand::Here(hub) = hub_for(road, objects) else {
         let tls = dssl.open_k1(road, place, name, None).await?;
-        return Ok(K1 {
-            tls: Some(tls),
-            line: None,
-            requests: 0,
-        });
+        return Ok(K1::without_hub(tls));
     };
     let mut terminal = Terminal::new(dssl.mode, name);
     let (to_hub, words) = mpsc::unbounded_channel();
