@@ -168,7 +168,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
         &[
             &["state"],
             &[
-                "asked", "device", "filler", "firewall", "keys", "throttle", "tls",
+                "asked", "bucket", "device", "filler", "firewall", "keys", "throttle", "tls",
             ],
             &["config"],
             &["status"],
@@ -186,6 +186,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
                 "page",
                 "paths",
                 "qlog",
+                "reading",
                 "sandbox",
                 "service_manager",
                 "trust",
