@@ -174,7 +174,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
         &[
             &["state"],
             &[
-                "asked", "device", "filler", "firewall", "keys", "throttle", "tls",
+                "asked", "bucket", "device", "filler", "firewall", "keys", "throttle", "tls",
             ],
             &["config"],
             &["status"],
@@ -192,6 +192,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
                 "page",
                 "paths",
                 "qlog",
+                "reading",
                 "sandbox",
                 "service_manager",
                 "trust",

@@ -4,7 +4,6 @@
 //! what they need: sockets, signals, the part of the kernel that works for a server.
 //! A client's rights are looked up in one shared list, which SIGHUP replaces.
 
-mod bucket;
 mod clients;
 mod command;
 mod connected;

@@ -22,6 +22,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::line::ObjectLine;
 use super::{Dssl, HubAtHand, PageRoad, Pages};
+use crate::asked::is_quiet;
 use crate::process;
 use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
 
@@ -128,6 +129,11 @@ impl K1 {
         self.tls
             .take()
             .ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// True if the origin has neither ended the connection nor said something unasked.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        self.tls.as_mut().is_some_and(is_quiet)
     }
 
     /// The connection may be used again.
