@@ -8,6 +8,8 @@ use serde_json::Value;
 
 #[path = "../../crates/emulator/src/plot/columns.rs"]
 mod columns;
+#[path = "../../crates/emulator/src/plot/panel.rs"]
+mod panel;
 
 use columns::Columns;
 
