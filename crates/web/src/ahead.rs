@@ -164,9 +164,11 @@ impl Ahead {
         self.reserve(id, came)
     }
 
-    /// An object has ended, or has failed.
+    /// An object has ended, or has failed: bytes that were set aside for it and did not come are for others.
     pub fn end(&mut self, id: u64) {
-        self.running.remove(&id);
+        if let Some(ended) = self.running.remove(&id) {
+            self.bytes_left += ended.own.saturating_sub(ended.came);
+        }
     }
 
     /// True once nothing is to be fetched for now.
@@ -315,6 +317,21 @@ mod tests {
         let (id, _) = page.begin().unwrap();
         assert!(!page.spend(id, 1), "the page has had its bytes");
         assert!(!page.spend(99, 0), "nobody asked for it");
+    }
+
+    #[test]
+    fn what_a_broken_object_has_not_used_is_for_others() {
+        let mut page = ahead(HTML, "").unwrap();
+        read(
+            &mut page,
+            b"<img src=a><img src=b><img src=c><img src=d><img src=e>",
+        );
+        for _ in 0..5 {
+            let (id, _) = page.begin().unwrap();
+            assert!(page.reserve(id, MAX_OBJECT), "{id}");
+            assert!(page.spend(id, 1));
+            page.end(id);
+        }
     }
 
     #[test]

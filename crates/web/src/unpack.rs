@@ -181,7 +181,8 @@ fn step_brotli(
     content.truncate(written);
     match result {
         BrotliResult::NeedsMoreOutput => Ok(true),
-        BrotliResult::NeedsMoreInput => Ok(false),
+        // The decoder asks for more as soon as it has unpacked all, however much of that it still holds.
+        BrotliResult::NeedsMoreInput => Ok(written == UNPACKED),
         BrotliResult::ResultSuccess | BrotliResult::ResultFailure => Err(ContentOver),
     }
 }

@@ -100,6 +100,22 @@ fn content_comes_out_as_soon_as_it_has_come_in() {
     }
 }
 
+/// Part of a brotli stream that does not end it: `length` bytes, not packed (RFC 7932 §9.2).
+fn brotli_as_it_is(length: u32) -> Vec<u8> {
+    // A window of 2^16, not the last part, four digits of the length, not packed.
+    let head = (length - 1) << 4 | 1 << 20;
+    let mut part = head.to_le_bytes()[..3].to_vec();
+    part.resize(part.len() + length as usize, b'x');
+    part
+}
+
+#[test]
+fn all_of_a_brotli_part_comes_out_before_another_comes_in() {
+    let part = brotli_as_it_is(60_000);
+    let (content, _) = unpack(&mut unpacker("br"), &part, part.len());
+    assert_eq!(content.len(), 60_000);
+}
+
 #[test]
 fn a_block_of_zstandard_comes_out_before_its_frame_has_ended() {
     let mut packer = zstd_safe::CCtx::create();
