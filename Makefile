@@ -164,34 +164,39 @@ lab: privileges
 	$(CARGO_TARGET_DIR)/release/bentpipe lab report --page lab-results/quick.html \
 		$(LAB_EXPERIMENTS:%=lab-results/%-quick)
 
-# The experiments after the seed papers, in their quick sizes, on one page: lab-results/seeds.html; the findings are in seeds.md
-# beside it and each figure in figures/. A run whose figures are doubted is
-# made again once. Ended and started again it goes on where it was. A program of SEEDS_BINARIES is given to those that name it.
-# Links of half a megabit take next to no processor time: their experiments run beside the others.
-SEEDS_THIN := skycasters skycasters-rtt
-SEEDS_OTHERS := les dssl cnes cnes-lan qpep-pages qpep-goodput qpep-snr qpep-tuning qpep-leo qpep-plr
+# The experiments after the seed papers, each as NAME-SIZE, on one page: lab-results/seeds.html; the findings are in seeds.md
+# beside it and each figure in figures/. A run whose figures are doubted is made again once. Ended and started again it goes on
+# where it was. A program of SEEDS_BINARIES is given to those that name it. Links of half a megabit take next to no processor
+# time: three of their runs are made at a time, beside the others.
+SEEDS_THIN := skycasters-published skycasters-rtt-quick
+SEEDS_OTHERS := les-quick dssl-quick cnes-quick cnes-lan-quick qpep-pages-quick qpep-goodput-quick qpep-snr-published qpep-tuning-quick qpep-leo-quick qpep-plr-quick
 SEEDS := $(SEEDS_THIN) $(SEEDS_OTHERS)
 SEEDS_BINARIES ?=
+# Runs experiments $(1), with options $(2).
 define run-seeds
-	for retry in "" --retry=invalid; do for name in $(1); do \
-		binaries=; \
+	for retry in "" --retry=invalid; do for experiment in $(1); do \
+		file=scenarios/$${experiment%-*}.toml binaries=; \
 		for binary in $(SEEDS_BINARIES); do \
-			if grep -q "\"$${binary%%=*}\"" scenarios/$$name.toml; then binaries="$$binaries --binary $$binary"; fi; \
+			if grep -q "\"$${binary%%=*}\"" $$file; then binaries="$$binaries --binary $$binary"; fi; \
 		done; \
-		$(CARGO_TARGET_DIR)/release/bentpipe lab run scenarios/$$name.toml --quick $$retry $$binaries || exit 1; \
+		$(CARGO_TARGET_DIR)/release/bentpipe lab run $$file --$${experiment##*-} $(2) $$retry $$binaries || exit 1; \
 	done; done
 endef
-.PHONY: seeds-thin seeds-others
-seeds-thin:
-	$(call run-seeds,$(SEEDS_THIN))
+SEEDS_SHARDS := 1 2 3
+.PHONY: seeds-others $(SEEDS_SHARDS:%=seeds-thin-%)
+$(SEEDS_SHARDS:%=seeds-thin-%): seeds-thin-%:
+	$(call run-seeds,$(SEEDS_THIN),--shard $*/3)
 seeds-others:
 	$(call run-seeds,$(SEEDS_OTHERS))
 seeds: privileges
 	@.ci/deps lab
 	cargo build --release --locked
-	$(MAKE) --no-print-directory --jobs=2 seeds-thin seeds-others
+	$(MAKE) --no-print-directory --jobs=4 seeds-others $(SEEDS_SHARDS:%=seeds-thin-%)
+	for experiment in $(SEEDS_THIN); do \
+		$(CARGO_TARGET_DIR)/release/bentpipe lab merge --output lab-results/$$experiment lab-results/$$experiment-?-of-3 || exit 1; \
+	done
 	$(CARGO_TARGET_DIR)/release/bentpipe lab report --page lab-results/seeds.html --markdown lab-results/seeds.md \
-		--figures lab-results/figures $(SEEDS:%=lab-results/%-quick)
+		--figures lab-results/figures $(SEEDS:%=lab-results/%)
 
 # target/site, from docs/ and the pages beside it; the page of commands comes from the program. tests/workspace follows its links.
 site: $(MDBOOK)/bin/mdbook

@@ -139,9 +139,12 @@ pub fn content(data: &[u8]) {
             .expect("all of it");
         let mut ahead = Ahead::of(&page(), &response).expect("a page");
         let pieces = packed.chunks(size.max(1));
-        pieces
-            .flat_map(|piece| ahead.read(piece))
-            .collect::<Vec<_>>()
+        let read = |piece: &[u8]| {
+            ahead.push(piece);
+            let read = std::iter::from_fn(|| ahead.has_more().then(|| ahead.read()));
+            read.flatten().collect::<Vec<_>>()
+        };
+        pieces.flat_map(read).collect::<Vec<_>>()
     };
     let whole = promises(packed.len());
     assert!(whole.len() as u64 <= MAX_OBJECTS);

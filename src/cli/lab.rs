@@ -80,8 +80,12 @@ pub(crate) struct Run {
     pub(crate) experiment: PathBuf,
 
     /// Only what the experiment's `[quick]` leaves
-    #[arg(long)]
+    #[arg(long, conflicts_with = "published")]
     pub(crate) quick: bool,
+
+    /// Only what published findings are about, and bentpipe beside it, once each
+    #[arg(long)]
+    pub(crate) published: bool,
 
     /// Only runs whose names hold all of these words; given several times, those of any
     #[arg(long, value_name = "WORDS")]
@@ -107,7 +111,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "KINDS", value_parser = keep)]
     pub(crate) keep: Option<Keep>,
 
-    /// Directory of the results [default: lab-results/NAME-quick, -full, and the shard's numbers]
+    /// Directory of the results [default: lab-results/NAME-full, -quick, -published, and the shard's numbers]
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }

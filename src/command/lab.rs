@@ -34,10 +34,10 @@ pub(crate) fn run(options: &Lab) -> Result<(), Failure> {
 }
 
 fn experiment(options: &LabRun) -> Result<(), Failure> {
-    let extent = if options.quick {
-        Extent::Quick
-    } else {
-        Extent::Full
+    let extent = match (options.quick, options.published) {
+        (true, _) => Extent::Quick,
+        (false, true) => Extent::Published,
+        (false, false) => Extent::Full,
     };
     let experiment = Experiment::load(&options.experiment, extent, &options.binary)?;
     let config = RunnerConfig {

@@ -4,10 +4,11 @@
 //! Clocks, environment variables and TLS verifiers are forbidden by `clippy.toml`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+
+use crate::sources::{array, assert_none, packages, root, rust_files, shipped_code, text};
 
 /// Every crate of the workspace, the others that it may use, and those that its tests may use besides. `bentpipe-testbed` is
 /// in no middle column, so that nothing of it ships.
@@ -161,14 +162,19 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
     ),
     (
         "tunnel",
-        &[&["text"], &["transport"], &["engine", "relay"], &["lines"]],
+        &[
+            &["dial", "text"],
+            &["transport"],
+            &["engine", "relay"],
+            &["lines"],
+        ],
     ),
     (
         "pep",
         &[
             &["state"],
             &[
-                "asked", "device", "filler", "firewall", "keys", "throttle", "tls",
+                "asked", "bucket", "device", "filler", "firewall", "keys", "throttle", "tls",
             ],
             &["config"],
             &["status"],
@@ -186,6 +192,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
                 "page",
                 "paths",
                 "qlog",
+                "reading",
                 "sandbox",
                 "service_manager",
                 "trust",
@@ -214,41 +221,9 @@ const PURE_LIBRARIES: [&str; 10] = [
 /// What follows the word `unsafe` where it is code, not prose.
 const UNSAFE_CODE: [&str; 7] = ["{", "(", "fn ", "impl", "trait ", "extern ", "_code"];
 
-/// The workspace's packages, as `cargo metadata` describes them.
-pub(crate) fn packages() -> Vec<Value> {
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
-        .current_dir(root())
-        .output()
-        .expect("cargo runs this test, so it can be run");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
-    array(&metadata, "packages").to_vec()
-}
-
-pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_default()
-}
-
-pub(crate) fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().expect("cargo names this list")
-}
-
 /// A dependency that only tests use.
 fn is_for_tests(dependency: &Value) -> bool {
     text(dependency, "kind") == "dev"
-}
-
-pub(crate) fn assert_none(faults: &[String]) {
-    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
 #[test]
@@ -388,26 +363,6 @@ fn folders_use_only_those_below_them() {
     assert_none(&faults);
 }
 
-/// Lines of `file` that are code and shipped, with their numbers: without comments and without the tests at its end.
-pub(crate) fn shipped_code(file: &Path) -> Vec<(usize, String)> {
-    let of_tests = ["tests.rs", "tests", "simulation.rs"];
-    if file
-        .iter()
-        .any(|part| of_tests.iter().any(|name| part == *name))
-    {
-        return Vec::new();
-    }
-    let code = fs::read_to_string(file).expect("a source file is UTF-8");
-    let shipped = code.split("\nmod tests {").next();
-    let lines = shipped.unwrap_or_default().lines().enumerate();
-    lines
-        .map(|(index, line)| {
-            let code = line.split("//").next().unwrap_or_default();
-            (index + 1, code.to_owned())
-        })
-        .collect()
-}
-
 /// The modules that `code` names after `crate::`, in braces too.
 fn modules_named(code: &str) -> impl Iterator<Item = String> + '_ {
     let word = |text: &str| {
@@ -453,19 +408,6 @@ fn has_unsafe_code(line: &str) -> bool {
         let after = code[at + word.len()..].trim_start();
         UNSAFE_CODE.iter().any(|next| after.starts_with(next))
     })
-}
-
-pub(crate) fn rust_files(directory: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let entries = fs::read_dir(directory).expect("a directory of the workspace");
-    for path in entries.map(|entry| entry.expect("readable").path()) {
-        if path.is_dir() && !path.ends_with("target") {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|end| end == "rs") {
-            files.push(path);
-        }
-    }
-    files
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Test binaries of the workspace: few, because each links everything anew.
 
-use crate::arrows::{array, packages, text};
+use crate::sources::{array, packages, text};
 
 /// Test binaries that the workspace may have.
 const MOST_BINARIES: usize = 28;

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::arrows::{assert_none, root, rust_files, shipped_code};
+use crate::sources::{assert_none, root, rust_files, shipped_code};
 
 /// A module, as its path from the crate's root.
 type Module = Vec<String>;

@@ -9,6 +9,7 @@ mod circles;
 mod docs;
 mod shape;
 mod site;
+mod sources;
 mod tour;
 mod voice;
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use crate::arrows::{assert_none, root, rust_files, shipped_code};
 use crate::shape::{named_after, sources};
+use crate::sources::{assert_none, root, rust_files, shipped_code};
 
 /// Words that leave open what a sentence is about, for whoever reads that sentence alone.
 const PRONOUNS: [&str; 14] = [

@@ -76,6 +76,8 @@ pub enum Part {
     StartupLoss,
     /// No queue ends start-up.
     StartupQueue,
+    /// Start-up ends on a queue that a slow source's packets met, too.
+    SlowSource,
     /// Start-up grows over long paths as over short ones.
     LongGrowth,
     /// A flight at a free rate is judged by its first packets.
@@ -248,7 +250,7 @@ mod switch {
 #[cfg(feature = "ablation")]
 impl Part {
     /// Every part, with the name that the harness prints.
-    pub const NAMES: [(Self, &'static str); 89] = [
+    pub const NAMES: [(Self, &'static str); 90] = [
         (Self::Nearby, "nearby"),
         (Self::Rest, "rest"),
         (Self::Outage, "outage"),
@@ -284,6 +286,7 @@ impl Part {
         (Self::Plateau, "plateau"),
         (Self::StartupLoss, "startup-loss"),
         (Self::StartupQueue, "startup-queue"),
+        (Self::SlowSource, "slow-source"),
         (Self::LongGrowth, "long-growth"),
         (Self::Answered, "answered"),
         (Self::Shown, "shown"),

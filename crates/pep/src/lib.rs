@@ -11,6 +11,7 @@
 
 mod asked;
 pub mod authority;
+mod bucket;
 mod certified;
 pub mod client;
 pub mod config;
@@ -35,6 +36,7 @@ mod page;
 mod paths;
 mod process;
 mod qlog;
+mod reading;
 mod relay;
 mod sampler;
 mod sandbox;

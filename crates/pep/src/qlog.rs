@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use bentpipe_tunnel::engine::Engine;
 use quinn_proto::{QlogConfig, QlogStream};
 use serde_json::{Value, json};
 
@@ -54,8 +55,13 @@ impl Qlog {
         }))
     }
 
+    /// Traces the connections of `engine`.
+    pub(crate) fn follow(self, engine: &mut Engine) {
+        engine.trace_with(Box::new(move |now| self.trace(now)));
+    }
+
     /// The trace of a connection that begins `now`.
-    pub(crate) fn trace(&self, now: Instant) -> Option<QlogStream> {
+    fn trace(&self, now: Instant) -> Option<QlogStream> {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         if number >= MAX_FILES {
             self.count.store(MAX_FILES + 1, Ordering::Relaxed);

@@ -316,6 +316,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "any instant will do")]
     fn connections_that_were_reset_are_told_of_once_a_minute_and_none_is_left_out() {
         let mut notice = ShedNotice {
             told: 0,

@@ -57,9 +57,19 @@ impl Netlink {
     /// Asks for all objects of a kind: `body` follows the header of a message of type `kind`. A list that changed while
     /// it was read is read again.
     pub(crate) fn dump(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<Reply>> {
+        self.dump_some(kind, body, |_| true)
+    }
+
+    /// As [`Self::dump`], of the objects of which `is_wanted` says so of what follows the header: a list may have a million others.
+    pub(crate) fn dump_some(
+        &mut self,
+        kind: u16,
+        body: &[u8],
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> io::Result<Vec<Reply>> {
         let mut interrupted = io::Error::other("the kernel's list changes too often to be read");
         for _ in 0..5 {
-            match self.exchange(kind, NLM_F_REQUEST | NLM_F_DUMP, body) {
+            match self.exchange(kind, NLM_F_REQUEST | NLM_F_DUMP, body, &is_wanted) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => interrupted = error,
                 outcome => return outcome,
             }
@@ -69,7 +79,7 @@ impl Netlink {
 
     /// Has something done; `flags` say whether it may replace or must be new.
     pub(crate) fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
-        self.exchange(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body)
+        self.exchange(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body, |_| true)
             .map(drop)
     }
 
@@ -102,7 +112,13 @@ impl Netlink {
         }
     }
 
-    fn exchange(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Reply>> {
+    fn exchange(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        body: &[u8],
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> io::Result<Vec<Reply>> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket
             .send(&framed(kind, flags, self.sequence, body), 0)?;
@@ -125,6 +141,7 @@ impl Netlink {
                             false => Ok(replies),
                         };
                     }
+                    _ if !is_wanted(body) => {}
                     kind if replies.len() < MAX_REPLIES => replies.push(Reply {
                         kind,
                         body: body.to_vec(),
@@ -189,8 +206,16 @@ fn parts(message: RouteNetlinkMessage) -> (u16, Vec<u8>) {
 
 /// Asks rtnetlink for all objects that `message` describes.
 pub(crate) fn list(message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+    list_some(message, |_| true)
+}
+
+/// As [`list`], of the objects of which `is_wanted` says so of what follows the header.
+pub(crate) fn list_some(
+    message: RouteNetlinkMessage,
+    is_wanted: impl Fn(&[u8]) -> bool,
+) -> io::Result<Vec<RouteNetlinkMessage>> {
     let (kind, body) = parts(message);
-    let replies = Netlink::open(NETLINK_ROUTE)?.dump(kind, &body)?;
+    let replies = Netlink::open(NETLINK_ROUTE)?.dump_some(kind, &body, is_wanted)?;
     // What this library cannot read is of a kind that nobody here asks for.
     Ok(replies
         .iter()
@@ -201,7 +226,8 @@ pub(crate) fn list(message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkM
 /// Asks rtnetlink for the one object that `message` describes.
 pub(crate) fn ask(message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
     let (kind, body) = parts(message);
-    let replies = Netlink::open(NETLINK_ROUTE)?.exchange(kind, NLM_F_REQUEST | NLM_F_ACK, &body)?;
+    let flags = NLM_F_REQUEST | NLM_F_ACK;
+    let replies = Netlink::open(NETLINK_ROUTE)?.exchange(kind, flags, &body, |_| true)?;
     Ok(replies
         .iter()
         .filter_map(|reply| parse(reply.kind, &reply.body))

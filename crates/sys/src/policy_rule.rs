@@ -4,6 +4,7 @@
 //! interface of that name comes. It decides nothing, and touches no rule or route but the one it is told.
 
 mod preceding;
+mod stray;
 mod table_route;
 
 use std::io;
@@ -15,7 +16,8 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{change, list};
 pub use preceding::{PacketWay, PrecedingRule, ProbePacket, RuleFate, some_destinations};
-pub use table_route::{MAIN, StrayRoute, TableRoute, Way};
+pub use stray::StrayRoute;
+pub use table_route::{MAIN, TableRoute, Way};
 
 /// An IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -157,50 +159,27 @@ impl PolicyRule {
 
     /// Rule as the kernel tells of it; `None` if it has other conditions.
     fn read(family: Family, message: &RuleMessage) -> Option<Self> {
-        let header = &message.header;
-        if header.dst_len != 0 || header.tos != 0 {
+        Self::of(&PrecedingRule::read(family, message)?)
+    }
+
+    /// `rule` without the conditions that none of ours has; `None` if it has one of them.
+    fn of(rule: &PrecedingRule) -> Option<Self> {
+        let ports = rule.port.is_some() || rule.source_port.is_some();
+        if !rule.is_whole || rule.to.is_some() || rule.protocol.is_some() || ports {
             return None;
         }
-        let mut rule = Self {
-            family,
-            priority: 0,
-            iif: None,
-            mark: None,
-            from: None,
-            action: match header.action {
-                RuleAction::ToTable => Action::Table(header.table.into()),
-                RuleAction::Blackhole => Action::Blackhole,
-                _ => return None,
+        Some(Self {
+            family: rule.family,
+            priority: rule.priority,
+            iif: rule.iif.clone(),
+            mark: rule.mark,
+            from: rule.from,
+            action: match rule.fate {
+                RuleFate::Table(table) => Action::Table(table),
+                RuleFate::Dropped => Action::Blackhole,
+                RuleFate::Goto(_) => return None,
             },
-        };
-        let (mut mark, mut mask) = (0, None);
-        for attribute in &message.attributes {
-            match attribute {
-                RuleAttribute::Priority(priority) => rule.priority = *priority,
-                RuleAttribute::Table(table) => {
-                    if let Action::Table(number) = &mut rule.action {
-                        *number = *table;
-                    }
-                }
-                RuleAttribute::Iifname(name) => rule.iif = Some(name.clone()),
-                RuleAttribute::FwMark(value) => mark = *value,
-                RuleAttribute::FwMask(value) => mask = Some(*value),
-                RuleAttribute::Source(from) => {
-                    rule.from = IpNet::new(*from, header.src_len).ok();
-                }
-                RuleAttribute::Oifname(_)
-                | RuleAttribute::Destination(_)
-                | RuleAttribute::IpProtocol(_)
-                | RuleAttribute::UidRange(_)
-                | RuleAttribute::SourcePortRange(_)
-                | RuleAttribute::DestinationPortRange(_)
-                | RuleAttribute::L3MDev(true) => return None,
-                _ => {}
-            }
-        }
-        // The kernel tells a mark of zero by its mask alone.
-        rule.mark = mask.map(|mask| (mark, mask));
-        Some(rule)
+        })
     }
 }
 

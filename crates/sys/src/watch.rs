@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::route::RouteAttribute;
+use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol};
 use netlink_sys::Socket;
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -47,6 +47,8 @@ pub enum Object {
     Address(u32),
     /// A route in the table with this number.
     Route(u32),
+    /// A route of a routing daemon in the table with this number, which may change a hundred a second; nobody asks by whom.
+    DaemonRoute(u32),
     /// A rule of policy routing.
     Rule,
     /// A setting of IPv4 or IPv6.
@@ -135,7 +137,11 @@ impl Watch {
         let mut changes = Vec::new();
         drain(&self.route, &mut changes, |kind, port, body, changes| {
             if let Some((object, removed)) = route_object(kind, body) {
-                note(changes, object, removed, actor(port, None));
+                let by = match object {
+                    Object::DaemonRoute(_) => None,
+                    _ => actor(port, None),
+                };
+                note(changes, object, removed, by);
             }
         });
         if let Some(socket) = &self.netfilter {
@@ -219,15 +225,24 @@ fn route_object(kind: u16, body: &[u8]) -> Option<(Object, bool)> {
         RouteNetlinkMessage::DelLink(link) => (Object::Link(read_link(&link).name), true),
         RouteNetlinkMessage::NewAddress(address) => (Object::Address(address.header.index), false),
         RouteNetlinkMessage::DelAddress(address) => (Object::Address(address.header.index), true),
-        RouteNetlinkMessage::NewRoute(route) => (Object::Route(table_of(&route)), false),
-        RouteNetlinkMessage::DelRoute(route) => (Object::Route(table_of(&route)), true),
+        RouteNetlinkMessage::NewRoute(route) => (object_of(&route), false),
+        RouteNetlinkMessage::DelRoute(route) => (object_of(&route), true),
         RouteNetlinkMessage::NewRule(_) => (Object::Rule, false),
         RouteNetlinkMessage::DelRule(_) => (Object::Rule, true),
         _ => return None,
     })
 }
 
-fn table_of(route: &netlink_packet_route::route::RouteMessage) -> u32 {
+fn object_of(route: &RouteMessage) -> Object {
+    use RouteProtocol::{Babel, Bgp, Bird, Eigrp, Isis, Ospf, Rip, Zebra};
+    let table = table_of(route);
+    match route.header.protocol {
+        Babel | Bgp | Bird | Eigrp | Isis | Ospf | Rip | Zebra => Object::DaemonRoute(table),
+        _ => Object::Route(table),
+    }
+}
+
+fn table_of(route: &RouteMessage) -> u32 {
     let number = route
         .attributes
         .iter()
@@ -247,4 +262,37 @@ fn actor(port: u32, name: Option<String>) -> Option<Actor> {
     let name = name.or_else(|| own.ok().map(|name| name.trim().to_owned()));
     // A port that is no process's is a further socket of one, ours perhaps.
     (name.is_some() || port < 1 << 22).then_some(Actor { pid: port, name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::run;
+    use crate::netns::NetNs;
+
+    #[test]
+    fn routes_of_a_routing_daemon_are_told_from_those_of_others() {
+        let Ok(place) = NetNs::temporary(&format!("bpw-{}", std::process::id())) else {
+            let required = std::env::var_os("BENTPIPE_REQUIRE_ROOT").is_some();
+            assert!(!required, "no namespace can be made here");
+            eprintln!("skipped: needs root, to make a namespace");
+            return;
+        };
+        let seen = place.enter(|| {
+            run("ip", &["link", "set", "lo", "up"]).expect("lo");
+            let watch = Watch::open().expect("a socket");
+            ["bird", "zebra", "bgp", "dhcp", "static"].map(|protocol| {
+                let route = ["198.51.100.0/24", "dev", "lo", "protocol", protocol];
+                let objects = ["add", "del"].map(|verb| {
+                    run("ip", &[&["route", verb][..], &route].concat()).expect(protocol);
+                    watch.take().remove(0).object
+                });
+                assert_eq!(objects[0], objects[1], "{protocol}");
+                objects[0].clone()
+            })
+        });
+        let (daemon, route) = (Object::DaemonRoute(254), Object::Route(254));
+        let wanted = [&daemon, &daemon, &daemon, &route, &route].map(Clone::clone);
+        assert_eq!(seen.expect("the place"), wanted);
+    }
 }

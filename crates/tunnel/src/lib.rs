@@ -8,6 +8,7 @@
 //! `now` and seeds are arguments, so that a client, a link model and a server run in virtual time in one thread. The shell
 //! with a socket, a timer and the wakers of tasks is crate `pep`'s. What the bytes mean is written in PROTOCOL.md.
 
+pub mod dial;
 pub mod engine;
 pub mod lines;
 pub mod relay;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use bytes::Bytes;
 
 use crate::links::Links;
-use crate::unpack::Unpacker;
+use crate::unpack::{ContentOver, Unpacker};
 use crate::{Frame, Request, Response};
 
 /// Most objects of a page; a page with more has the browser ask for the rest.
@@ -31,13 +31,22 @@ pub struct Ahead {
     links: Links,
     /// Content that may still be read.
     html_left: usize,
+    /// Paths that were found, the page's own among them, whether a request can hold them or not.
     seen: HashSet<String>,
-    /// Objects promised and not begun.
-    waiting: VecDeque<(u64, Request)>,
-    /// Objects begun, and what has come of each.
-    running: HashMap<u64, u64>,
+    /// Paths of objects promised and not begun; requests for them would each be as long as the page's.
+    waiting: VecDeque<(u64, String)>,
+    /// Objects begun.
+    running: HashMap<u64, Running>,
     last: u64,
     bytes_left: u64,
+}
+
+/// Bytes of an object that was begun.
+#[derive(Clone, Copy, Default)]
+struct Running {
+    came: u64,
+    /// Part of the page's bytes that nobody else has: what has come, or more.
+    own: u64,
 }
 
 impl Ahead {
@@ -60,31 +69,39 @@ impl Ahead {
         })
     }
 
-    /// Reads `payload` of the page. The promises are to be sent before it.
-    pub fn read(&mut self, payload: &[u8]) -> Vec<Frame> {
-        let mut found = Vec::new();
-        let (links, left) = (&mut self.links, &mut self.html_left);
-        let more = self.unpacker.as_mut().is_some_and(|unpacker| {
-            unpacker.read(payload, |html| {
-                let html = &html[..html.len().min(*left)];
-                *left -= html.len();
-                found.extend(links.read(html));
-                *left > 0
-            })
-        });
-        if !more {
-            self.stop_reading();
+    /// Takes in `payload` of the page, for [`Self::read`].
+    pub fn push(&mut self, payload: &[u8]) {
+        if let Some(unpacker) = &mut self.unpacker {
+            unpacker.push(payload);
         }
-        found
-            .into_iter()
-            .filter_map(|link| self.promise(link))
-            .collect()
     }
 
-    /// True while links are looked for in what comes of the page.
+    /// True if something of the page has come that was not read.
     #[must_use]
-    pub fn is_reading(&self) -> bool {
-        self.unpacker.is_some()
+    pub fn has_more(&self) -> bool {
+        self.unpacker.as_ref().is_some_and(Unpacker::has_more)
+    }
+
+    /// Reads the next piece of what has come of the page, which is less than a millisecond's work: whoever calls bounds how many follow each
+    /// other. The promises are to be sent before the payload in which their links stand.
+    pub fn read(&mut self) -> Vec<Frame> {
+        let piece = match self.unpacker.as_mut().map(Unpacker::read) {
+            Some(Ok(Some(piece))) => piece,
+            Some(Ok(None)) => return Vec::new(),
+            Some(Err(ContentOver)) | None => {
+                self.stop_reading();
+                return Vec::new();
+            }
+        };
+        let html = &piece[..piece.len().min(self.html_left)];
+        self.html_left -= html.len();
+        let found = self.links.read(html);
+        let promises = found.into_iter().filter_map(|link| self.promise(link));
+        let promises = promises.collect();
+        if self.html_left == 0 || self.is_full() {
+            self.stop_reading();
+        }
+        promises
     }
 
     /// Looks for no more links in the page; what has been promised stays promised.
@@ -92,24 +109,23 @@ impl Ahead {
         self.unpacker = None;
     }
 
-    fn promise(&mut self, target: String) -> Option<Frame> {
-        if self.last == MAX_OBJECTS || self.seen.contains(&target) {
-            return None;
-        }
-        let request = self.page.of_object(&target)?;
-        self.last += 1;
-        self.waiting.push_back((self.last, request));
-        let promised = Bytes::copy_from_slice(target.as_bytes());
-        self.seen.insert(target);
-        Some(Frame::Promise {
-            id: self.last,
-            target: promised,
-        })
+    /// True if no further object will be promised.
+    fn is_full(&self) -> bool {
+        self.seen.len() as u64 > MAX_OBJECTS
     }
 
-    /// Next object that was promised and not begun, for whoever fetches by a measure of its own.
-    pub fn promised(&mut self) -> Option<(u64, Request)> {
-        self.waiting.pop_front()
+    fn promise(&mut self, target: String) -> Option<Frame> {
+        if self.is_full() || !self.seen.insert(target.clone()) {
+            return None;
+        }
+        self.page.of_object(&target)?;
+        self.last += 1;
+        let promise = Frame::Promise {
+            id: self.last,
+            target: Bytes::copy_from_slice(target.as_bytes()),
+        };
+        self.waiting.push_back((self.last, target));
+        Some(promise)
     }
 
     /// Object to fetch now, unless as many as may be are being fetched.
@@ -117,23 +133,35 @@ impl Ahead {
         if self.running.len() >= MAX_AT_ONCE {
             return None;
         }
-        let (id, request) = self.waiting.pop_front()?;
-        self.running.insert(id, 0);
+        let (id, target) = self.waiting.pop_front()?;
+        let request = self.page.of_object(&target)?;
+        self.running.insert(id, Running::default());
         Some((id, request))
+    }
+
+    /// Sets `bytes` aside for an object, as many as it says that it will have; false: these are too many, and nothing is to be sent of it.
+    /// Without that objects that come abreast would all have had too little.
+    pub fn reserve(&mut self, id: u64, bytes: u64) -> bool {
+        let Some(running) = self.running.get_mut(&id) else {
+            return false;
+        };
+        let more = bytes.saturating_sub(running.own);
+        if bytes > MAX_OBJECT || more > self.bytes_left {
+            return false;
+        }
+        self.bytes_left -= more;
+        running.own += more;
+        true
     }
 
     /// Counts `bytes` more of an object; false: these are too many, and it has failed.
     pub fn spend(&mut self, id: u64, bytes: usize) -> bool {
-        let Some(spent) = self.running.get_mut(&id) else {
+        let Some(running) = self.running.get_mut(&id) else {
             return false;
         };
-        let bytes = bytes as u64;
-        *spent += bytes;
-        if *spent > MAX_OBJECT || bytes > self.bytes_left {
-            return false;
-        }
-        self.bytes_left -= bytes;
-        true
+        running.came += bytes as u64;
+        let came = running.came;
+        self.reserve(id, came)
     }
 
     /// An object has ended, or has failed.
@@ -151,6 +179,7 @@ impl Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unpack::PIECE;
     use crate::{Scheme, Verdict, judge};
     use std::io::Write as _;
 
@@ -162,6 +191,19 @@ mod tests {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{response}\r\n");
         let (response, _) = Response::parse(head.as_bytes()).unwrap().unwrap();
         Ahead::of(&request, &response)
+    }
+
+    /// Promises for all of `payload`.
+    fn read(page: &mut Ahead, payload: &[u8]) -> Vec<Frame> {
+        page.push(payload);
+        let pieces = std::iter::from_fn(|| page.has_more().then(|| page.read()));
+        pieces.flatten().collect()
+    }
+
+    fn pack(bytes: &[u8]) -> Vec<u8> {
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        packer.write_all(bytes).unwrap();
+        packer.finish().unwrap()
     }
 
     const HTML: &str = "Accept: text/html\r\n";
@@ -194,8 +236,11 @@ mod tests {
     #[test]
     fn each_object_is_promised_once_and_fetched_in_order() {
         let mut page = ahead(HTML, "").unwrap();
-        assert_eq!(targets(&page.read(b"<img src=a><img sr")), ["/a"]);
-        assert_eq!(targets(&page.read(b"c=b><img src=/a><img src=/>")), ["/b"]);
+        assert_eq!(targets(&read(&mut page, b"<img src=a><img sr")), ["/a"]);
+        assert_eq!(
+            targets(&read(&mut page, b"c=b><img src=/a><img src=/>")),
+            ["/b"]
+        );
         assert_eq!(page.begin().unwrap().1.target(), "/a");
         assert_eq!(page.begin().unwrap().1.target(), "/b");
         assert!(page.begin().is_none() && !page.is_idle());
@@ -207,10 +252,9 @@ mod tests {
     #[test]
     fn a_page_that_is_read_no_further_keeps_its_promises() {
         let mut page = ahead(HTML, "").unwrap();
-        assert_eq!(targets(&page.read(b"<img src=a>")), ["/a"]);
-        assert!(page.is_reading());
+        assert_eq!(targets(&read(&mut page, b"<img src=a>")), ["/a"]);
         page.stop_reading();
-        assert!(page.read(b"<img src=b>").is_empty() && !page.is_reading());
+        assert!(read(&mut page, b"<img src=b>").is_empty());
         assert_eq!(page.begin().unwrap().1.target(), "/a");
     }
 
@@ -221,16 +265,46 @@ mod tests {
         let promised = html
             .as_bytes()
             .chunks(1000)
-            .map(|piece| page.read(piece).len());
+            .map(|piece| read(&mut page, piece).len());
         assert_eq!(promised.sum::<usize>() as u64, MAX_OBJECTS);
         let begun = std::iter::from_fn(|| page.begin()).count();
         assert_eq!(begun, MAX_AT_ONCE);
     }
 
     #[test]
+    fn what_few_bytes_stand_for_is_read_in_many_pieces() {
+        let packed = pack(&vec![b' '; 1 << 20]);
+        assert!(packed.len() < PIECE, "one payload brings all of it");
+        let mut page = ahead(HTML, "Content-Encoding: gzip\r\n").unwrap();
+        page.push(&packed);
+        let mut reads = 0;
+        while page.has_more() {
+            let left = page.html_left;
+            assert!(page.read().is_empty());
+            assert!(left - page.html_left <= PIECE, "{left}");
+            reads += 1;
+        }
+        assert_eq!(page.html_left, MAX_HTML - (1 << 20));
+        assert!(reads >= (1 << 20) / PIECE, "{reads} pieces");
+    }
+
+    #[test]
+    fn paths_that_no_request_can_hold_are_looked_at_as_few_times_as_others() {
+        let cookie = "x".repeat(crate::MAX_REQUEST - 80);
+        let mut page = ahead(&format!("{HTML}Cookie: {cookie}\r\n"), "").unwrap();
+        let html: String = (0..10_000).map(|n| format!("<img src=/{n}>")).collect();
+        assert!(read(&mut page, html.as_bytes()).is_empty());
+        assert_eq!(page.seen.len() as u64, 1 + MAX_OBJECTS);
+        assert!(page.unpacker.is_none(), "more of it is read");
+    }
+
+    #[test]
     fn bytes_are_bounded_for_each_and_for_all() {
         let mut page = ahead(HTML, "").unwrap();
-        page.read(b"<img src=a><img src=b><img src=c><img src=d><img src=e>");
+        read(
+            &mut page,
+            b"<img src=a><img src=b><img src=c><img src=d><img src=e>",
+        );
         let whole = usize::try_from(MAX_OBJECT).unwrap();
         for _ in 0..4 {
             let (id, _) = page.begin().unwrap();
@@ -244,27 +318,44 @@ mod tests {
     }
 
     #[test]
+    fn objects_that_come_abreast_do_not_take_each_others_bytes() {
+        let mut page = ahead(HTML, "").unwrap();
+        read(
+            &mut page,
+            b"<img src=a><img src=b><img src=c><img src=d><img src=e><img src=f>",
+        );
+        let three = 3 << 20;
+        let begun: Vec<_> = std::iter::from_fn(|| page.begin()).collect();
+        let have: Vec<_> = begun
+            .iter()
+            .map(|(id, _)| page.reserve(*id, three))
+            .collect();
+        assert_eq!(have, [true, true, true, true, true, false]);
+        for (id, _) in &begun[..5] {
+            assert!((0..3).all(|_| page.spend(*id, 1 << 20)), "{id}");
+        }
+        // One that has more than it said takes of what is left.
+        assert!(page.spend(1, 1 << 20) && !page.spend(2, 1));
+        assert!(!page.reserve(6, MAX_OBJECT + 1) && !page.reserve(99, 0));
+    }
+
+    #[test]
     fn packed_pages_are_read_while_they_come_and_bombs_are_cut_off() {
-        let pack = |bytes: &[u8]| {
-            let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-            packer.write_all(bytes).unwrap();
-            packer.finish().unwrap()
-        };
         let mut page = ahead(HTML, "Content-Encoding: gzip\r\n").unwrap();
         let packed = pack(b"<p>hello</p><img src=a>");
         let found: Vec<_> = packed
             .chunks(5)
-            .flat_map(|piece| page.read(piece))
+            .flat_map(|piece| read(&mut page, piece))
             .collect();
         assert_eq!(targets(&found), ["/a"]);
 
         let mut page = ahead(HTML, "Content-Encoding: gzip\r\n").unwrap();
         let mut bomb = vec![b' '; 64 << 20];
         bomb.extend_from_slice(b"<img src=late>");
-        assert!(page.read(&pack(&bomb)).is_empty());
+        assert!(read(&mut page, &pack(&bomb)).is_empty());
         assert!(page.unpacker.is_none());
 
         let mut page = ahead(HTML, "Content-Encoding: gzip\r\n").unwrap();
-        assert!(page.read(b"<img src=a>").is_empty(), "no gzip");
+        assert!(read(&mut page, b"<img src=a>").is_empty(), "no gzip");
     }
 }

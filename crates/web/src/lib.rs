@@ -26,7 +26,7 @@ pub use body::BodyReader;
 pub use frame::{Closing, Frame, FrameError, FrameReader, MAX_DATA, MAX_FRAME, PAGE};
 pub use incoming::{Incoming, Part};
 pub use links::Links;
-pub use request::{MAX_REQUEST, Request, Verdict, judge};
+pub use request::{MAX_PIECES, MAX_REQUEST, Request, Verdict, judge};
 pub use response::{Body, MAX_INTERIM, MAX_RESPONSE, Malformed, Response};
 pub use scheme::Scheme;
 pub use store::{Answer, Asked, Figures, LIFE, MAX_STORED, PageId, Store};

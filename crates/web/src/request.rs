@@ -8,6 +8,9 @@ use crate::fields::Fields;
 /// Longest head of a request, bytes; browsers and servers agree on about this much.
 pub const MAX_REQUEST: usize = 16 * 1024;
 
+/// Most pieces in which a head may come: each has all of it looked at from its beginning. What comes in more passes unread.
+pub const MAX_PIECES: usize = 128;
+
 /// Most fields of a head.
 pub(crate) const MAX_FIELDS: usize = 96;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::{Closing, Frame, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE, Request, Response};
 
@@ -22,7 +22,7 @@ pub struct PageId(u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Head and body as they came.
-    pub bytes: Vec<Bytes>,
+    pub bytes: Bytes,
     /// The origin ended its connection with it.
     pub close: bool,
 }
@@ -78,8 +78,8 @@ struct Object {
     page: PageId,
     id: u64,
     assumed: Request,
-    bytes: Vec<Bytes>,
-    size: u64,
+    /// What has come of it, copied: pieces would hold all that came beside them.
+    bytes: BytesMut,
     /// Moment at which bytes of it have come last, or its promise.
     moved: Instant,
     /// Since when it is whole, and whether the origin has closed.
@@ -130,7 +130,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
         match frame {
             Frame::Promise { id, target } => self.promise(now, page, id, &target),
             Frame::Head { id, bytes } | Frame::Data { id, bytes } => {
-                self.add(now, page, id, bytes);
+                self.add(now, page, id, &bytes);
                 true
             }
             Frame::End { id, close } => {
@@ -186,13 +186,13 @@ impl<K: Clone + Eq + Hash> Store<K> {
         match object.whole.filter(|_| answers) {
             Some((_, close)) => {
                 self.figures.used += 1;
-                self.figures.used_bytes += object.size;
-                let bytes = object.bytes;
+                self.figures.used_bytes += object.size();
+                let bytes = object.bytes.freeze();
                 Asked::Ready(Answer { bytes, close })
             }
             None => {
                 self.figures.unequal += 1;
-                self.figures.wasted_bytes += object.size;
+                self.figures.wasted_bytes += object.size();
                 Asked::Absent
             }
         }
@@ -209,8 +209,8 @@ impl<K: Clone + Eq + Hash> Store<K> {
             let stale = stale(object);
             if stale {
                 figures.expired += 1;
-                figures.wasted_bytes += object.size;
-                *bytes -= object.size;
+                figures.wasted_bytes += object.size();
+                *bytes -= object.size();
             }
             !stale
         });
@@ -251,8 +251,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
             page: page_id,
             id,
             assumed,
-            bytes: Vec::new(),
-            size: 0,
+            bytes: BytesMut::new(),
             moved: now,
             whole: None,
         };
@@ -260,7 +259,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
         true
     }
 
-    fn add(&mut self, now: Instant, page_id: PageId, id: u64, bytes: Bytes) {
+    fn add(&mut self, now: Instant, page_id: PageId, id: u64, bytes: &[u8]) {
         let length = bytes.len() as u64;
         let Some(page) = self.pages.get_mut(&page_id) else {
             // Its browser has left, and what was under way still comes.
@@ -281,11 +280,11 @@ impl<K: Clone + Eq + Hash> Store<K> {
         let Some(object) = object else {
             return;
         };
-        object.size += length;
         object.moved = now;
         self.bytes += length;
-        object.bytes.push(bytes);
-        let fits = object.size <= MAX_OBJECT && page.bytes <= MAX_PAGE && self.bytes <= MAX_STORED;
+        object.bytes.extend_from_slice(bytes);
+        let fits =
+            object.size() <= MAX_OBJECT && page.bytes <= MAX_PAGE && self.bytes <= MAX_STORED;
         if !fits {
             self.fail(page_id, id);
         }
@@ -314,13 +313,13 @@ impl<K: Clone + Eq + Hash> Store<K> {
     fn drop_failed(&mut self, place: &Place<K>) {
         self.figures.failed += 1;
         if let Some(object) = self.drop_object(place) {
-            self.figures.wasted_bytes += object.size;
+            self.figures.wasted_bytes += object.size();
         }
     }
 
     fn drop_object(&mut self, place: &Place<K>) -> Option<Object> {
         let object = self.objects.remove(place)?;
-        self.bytes -= object.size;
+        self.bytes -= object.size();
         if let Some(page) = self.pages.get_mut(&object.page) {
             page.coming.remove(&object.id);
         }
@@ -329,12 +328,18 @@ impl<K: Clone + Eq + Hash> Store<K> {
 }
 
 impl Object {
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     /// True as far as is known: nobody waits for the rest of what is not for him.
     fn answers(&self, request: &Request) -> bool {
-        match self.bytes.first().map(|head| Response::parse(head)) {
-            Some(Ok(Some((response, _)))) => response.answers(&self.assumed, request),
-            Some(_) => false,
-            None => self.whole.is_none(),
+        if self.bytes.is_empty() {
+            return self.whole.is_none();
+        }
+        match Response::parse(&self.bytes) {
+            Ok(Some((response, _))) => response.answers(&self.assumed, request),
+            Ok(None) | Err(_) => false,
         }
     }
 }

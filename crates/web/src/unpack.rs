@@ -1,16 +1,16 @@
-//! Content without its coding, as far as links are looked for in it.
+//! Content without its coding, as far as links are looked for in it: piece by piece, for a few bytes may stand for megabytes.
 
-use std::io::Write as _;
+use std::io::{self, Write};
 
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
+use bytes::{Buf as _, Bytes, BytesMut};
 use flate2::write::{MultiGzDecoder, ZlibDecoder};
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-/// Piece of DEFLATE that is unpacked at once, bytes: a thousand times as much at most comes of it.
-const PIECE: usize = 1024;
+/// Most content that is given at once, bytes: what is done with it takes less than a millisecond.
+pub(crate) const PIECE: usize = 4 * 1024;
 
-/// Content of Brotli or Zstandard that is unpacked at once, bytes. A few bytes of theirs may stand for megabytes, so that what is
-/// bounded is what comes out.
+/// Content of Brotli or Zstandard that is unpacked at once, bytes. Of DEFLATE it is twice as much, which is that library's measure.
 const UNPACKED: usize = 16 * 1024;
 
 /// Longest window of Zstandard, as the exponent of two bytes: 8 MiB, which RFC 9659 allows a content coding.
@@ -18,43 +18,130 @@ const ZSTD_WINDOW_LOG: u32 = 23;
 
 type BrotliDecoder = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
-/// Decoder of one page's content.
-pub(crate) enum Unpacker {
+/// Content that goes on no further: it has ended, or is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ContentOver;
+
+/// Reader of one page's content.
+pub(crate) struct Unpacker {
+    decoder: Decoder,
+    /// Bytes that have come and were not looked at.
+    packed: BytesMut,
+    /// Content that nobody was given.
+    content: BytesMut,
+    /// True if the decoder may hold content that did not fit.
+    holds: bool,
+    over: bool,
+}
+
+enum Decoder {
     Plain,
-    Gzip(MultiGzDecoder<Vec<u8>>),
-    Deflate(ZlibDecoder<Vec<u8>>),
+    Deflate(Box<dyn Inflater>),
     Brotli(Box<BrotliDecoder>),
     Zstd(DCtx<'static>),
+}
+
+/// Decoder of DEFLATE in one of its two wrappings.
+trait Inflater: Write {
+    /// Content that has come out.
+    fn content(&mut self) -> &mut Vec<u8>;
+}
+
+impl Inflater for MultiGzDecoder<Vec<u8>> {
+    fn content(&mut self) -> &mut Vec<u8> {
+        self.get_mut()
+    }
+}
+
+impl Inflater for ZlibDecoder<Vec<u8>> {
+    fn content(&mut self) -> &mut Vec<u8> {
+        self.get_mut()
+    }
 }
 
 impl Unpacker {
     /// For content with these codings; `None`: it cannot be read here.
     pub(crate) fn of(codings: &[String]) -> Option<Self> {
         let names: Vec<_> = codings.iter().map(String::as_str).collect();
-        match names[..] {
-            [] | ["identity"] => Some(Self::Plain),
-            ["gzip" | "x-gzip"] => Some(Self::Gzip(MultiGzDecoder::new(Vec::new()))),
-            ["deflate"] => Some(Self::Deflate(ZlibDecoder::new(Vec::new()))),
-            ["br"] => Some(Self::Brotli(Box::new(brotli()))),
-            ["zstd"] => zstd().map(Self::Zstd),
-            _ => None,
-        }
+        let decoder = match names[..] {
+            [] | ["identity"] => Decoder::Plain,
+            ["gzip" | "x-gzip"] => Decoder::Deflate(Box::new(MultiGzDecoder::new(Vec::new()))),
+            ["deflate"] => Decoder::Deflate(Box::new(ZlibDecoder::new(Vec::new()))),
+            ["br"] => Decoder::Brotli(Box::new(brotli())),
+            ["zstd"] => Decoder::Zstd(zstd()?),
+            _ => return None,
+        };
+        Some(Self {
+            decoder,
+            packed: BytesMut::new(),
+            content: BytesMut::new(),
+            holds: false,
+            over: false,
+        })
     }
 
-    /// Gives `told` what `packed` brings, piece by piece, until it wants no more. False: there is no more to come of it.
-    pub(crate) fn read(&mut self, packed: &[u8], mut told: impl FnMut(&[u8]) -> bool) -> bool {
+    /// Takes in `packed`; [`Self::read`] gives what that brings.
+    pub(crate) fn push(&mut self, packed: &[u8]) {
+        self.packed.extend_from_slice(packed);
+    }
+
+    /// True if [`Self::read`] has something to do.
+    pub(crate) fn has_more(&self) -> bool {
+        self.holds || self.over || !self.content.is_empty() || !self.packed.is_empty()
+    }
+
+    /// Next piece of the content, [`PIECE`] bytes at most; `None`: more has to come in.
+    ///
+    /// # Errors
+    /// [`ContentOver`]: there is no more to come of it.
+    pub(crate) fn read(&mut self) -> Result<Option<Bytes>, ContentOver> {
+        while self.content.is_empty() {
+            if self.over {
+                return Err(ContentOver);
+            }
+            if !self.has_more() {
+                return Ok(None);
+            }
+            match self.decoder.step(&mut self.packed, &mut self.content) {
+                Ok(holds) => self.holds = holds,
+                Err(ContentOver) => self.over = true,
+            }
+        }
+        let piece = self.content.len().min(PIECE);
+        Ok(Some(self.content.split_to(piece).freeze()))
+    }
+}
+
+impl Decoder {
+    /// Takes some of `packed` and appends what it brings to `content`; true if more may come of what was taken.
+    fn step(&mut self, packed: &mut BytesMut, content: &mut BytesMut) -> Result<bool, ContentOver> {
         match self {
-            Self::Plain => told(packed),
-            Self::Gzip(decoder) => packed.chunks(PIECE).all(|piece| {
-                let written = decoder.write_all(piece).and_then(|()| decoder.flush());
-                written.is_ok() && told(&std::mem::take(decoder.get_mut()))
-            }),
-            Self::Deflate(decoder) => packed.chunks(PIECE).all(|piece| {
-                let written = decoder.write_all(piece).and_then(|()| decoder.flush());
-                written.is_ok() && told(&std::mem::take(decoder.get_mut()))
-            }),
-            Self::Brotli(decoder) => read_brotli(decoder, packed, told),
-            Self::Zstd(decoder) => read_zstd(decoder, packed, told),
+            Self::Plain => {
+                content.unsplit(packed.split());
+                Ok(false)
+            }
+            Self::Deflate(decoder) => {
+                let holds = inflate(decoder.as_mut(), packed);
+                content.extend_from_slice(decoder.content());
+                decoder.content().clear();
+                holds.map_err(|_| ContentOver)
+            }
+            Self::Brotli(decoder) => step_brotli(decoder, packed, content),
+            Self::Zstd(decoder) => step_zstd(decoder, packed, content),
+        }
+    }
+}
+
+/// Has `decoder` take some of `packed`, or give what it holds; true if it may hold more.
+fn inflate(decoder: &mut dyn Inflater, packed: &mut BytesMut) -> io::Result<bool> {
+    if packed.is_empty() {
+        return decoder.flush().map(|()| false);
+    }
+    match decoder.write(packed)? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        taken => {
+            packed.advance(taken);
+            Ok(true)
         }
     }
 }
@@ -72,55 +159,46 @@ fn zstd() -> Option<DCtx<'static>> {
     bounded.is_ok().then_some(decoder)
 }
 
-fn read_brotli(
+fn step_brotli(
     decoder: &mut BrotliDecoder,
-    packed: &[u8],
-    mut told: impl FnMut(&[u8]) -> bool,
-) -> bool {
+    packed: &mut BytesMut,
+    content: &mut BytesMut,
+) -> Result<bool, ContentOver> {
     let (mut left, mut taken, mut total) = (packed.len(), 0, 0);
-    let mut content = vec![0; UNPACKED];
-    loop {
-        let (mut room, mut written) = (content.len(), 0);
-        let result = BrotliDecompressStream(
-            &mut left,
-            &mut taken,
-            packed,
-            &mut room,
-            &mut written,
-            &mut content,
-            &mut total,
-            decoder,
-        );
-        if !told(&content[..written]) {
-            return false;
-        }
-        match result {
-            BrotliResult::NeedsMoreOutput => {}
-            BrotliResult::NeedsMoreInput => return true,
-            BrotliResult::ResultSuccess | BrotliResult::ResultFailure => return false,
-        }
+    content.resize(UNPACKED, 0);
+    let (mut room, mut written) = (UNPACKED, 0);
+    let result = BrotliDecompressStream(
+        &mut left,
+        &mut taken,
+        packed,
+        &mut room,
+        &mut written,
+        content,
+        &mut total,
+        decoder,
+    );
+    packed.advance(taken);
+    content.truncate(written);
+    match result {
+        BrotliResult::NeedsMoreOutput => Ok(true),
+        BrotliResult::NeedsMoreInput => Ok(false),
+        BrotliResult::ResultSuccess | BrotliResult::ResultFailure => Err(ContentOver),
     }
 }
 
-fn read_zstd(decoder: &mut DCtx<'_>, packed: &[u8], mut told: impl FnMut(&[u8]) -> bool) -> bool {
-    if packed.is_empty() {
-        // The library takes calls that bring nothing for a fault.
-        return true;
-    }
-    let mut input = InBuffer::around(packed);
-    let mut content = vec![0; UNPACKED];
-    loop {
-        let mut output = OutBuffer::around(content.as_mut_slice());
-        let read = decoder.decompress_stream(&mut output, &mut input);
-        let written = output.pos();
-        if read.is_err() || !told(&content[..written]) {
-            return false;
-        }
-        // What did not fit is held by the decoder.
-        if written < UNPACKED && input.pos() == packed.len() {
-            return true;
-        }
-    }
+fn step_zstd(
+    decoder: &mut DCtx<'_>,
+    packed: &mut BytesMut,
+    content: &mut BytesMut,
+) -> Result<bool, ContentOver> {
+    let mut input = InBuffer::around(&packed[..]);
+    content.resize(UNPACKED, 0);
+    let mut output = OutBuffer::around(&mut content[..]);
+    let read = decoder.decompress_stream(&mut output, &mut input);
+    let (written, taken) = (output.pos(), input.pos());
+    packed.advance(taken);
+    content.truncate(written);
+    read.map(|_| written == UNPACKED).map_err(|_| ContentOver)
 }
 
 #[cfg(test)]

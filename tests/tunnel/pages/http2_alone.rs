@@ -20,10 +20,10 @@ use super::speech::{NAME, Over};
 use super::trusted::trust_local;
 
 /// Words of the host once TLS stands, in place of HTTP/2.
-const WORD: &[u8] = b"of the host";
+pub(super) const WORD: &[u8] = b"of the host";
 
 /// A host that says [`WORD`] to whoever speaks HTTP/2.
-fn start_host(site: &Site, tls: &ServerConfig) -> Result<SocketAddr> {
+pub(super) fn start_host(site: &Site, tls: &ServerConfig) -> Result<SocketAddr> {
     let mut tls = tls.clone();
     tls.alpn_protocols = vec![b"h2".to_vec()];
     let tls = Arc::new(tls);
@@ -45,7 +45,11 @@ fn start_host(site: &Site, tls: &ServerConfig) -> Result<SocketAddr> {
 }
 
 /// Word of the host to a browser that trusts the host's own authority.
-fn hear_host(site: &Site, address: SocketAddr, tls: Arc<ClientConfig>) -> Result<Vec<u8>> {
+pub(super) fn hear_host(
+    site: &Site,
+    address: SocketAddr,
+    tls: Arc<ClientConfig>,
+) -> Result<Vec<u8>> {
     let place = Place::from(site.topology.user());
     let socket = place.at(|| TcpStream::connect(address))??;
     socket.set_read_timeout(Some(Duration::from_secs(20)))?;

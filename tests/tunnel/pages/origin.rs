@@ -140,6 +140,10 @@ fn converse(
             stream.write_all(&answer(&head))?;
             match target(&head) {
                 "/more" => stream.write_all(b"and more than was promised")?,
+                "/surprise" => {
+                    thread::sleep(Duration::from_millis(200));
+                    stream.write_all(UNASKED)?;
+                }
                 "/upgrade" => return echo(stream),
                 "/cut" => return Ok(stream.cut()?),
                 _ if closes(&head) => return Ok(stream.finish()?),
@@ -183,6 +187,9 @@ fn speaks(head: &str, stream: &mut Speech, counts: &Counts) -> Result<bool> {
 
 /// Interim response of which an origin may send any number.
 pub(super) const INTERIM: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
+
+/// Response that comes while a connection waits, as some origins say that they have waited long enough.
+const UNASKED: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 4\r\n\r\nlate";
 
 /// A response of `length` bytes in chunks of 4 kB with extensions.
 fn chunks(length: usize) -> Vec<u8> {
@@ -290,6 +297,7 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
     match target {
         _ if target.starts_with("/refused/") => with("403 Forbidden", "", b"not for you"),
         "/more" => with("200 OK", "", b"as promised"),
+        _ if target.starts_with("/three/") => with("200 OK", "", &payload(3 << 20)),
         "/chunked-3m" => chunks(3 << 20),
         "/chunked-5m" => chunks(5 << 20),
         "/no-store" => with("200 OK", "Cache-Control: no-store\r\n", b"not to be kept"),

@@ -27,15 +27,15 @@ use super::speech::NAME;
 use crate::BENTPIPE;
 
 /// Time for what takes milliseconds.
-const SOON: Duration = Duration::from_secs(10);
+pub(super) const SOON: Duration = Duration::from_secs(10);
 
 /// A running origin, with a web server behind it.
-struct Alone {
+pub(super) struct Alone {
     daemon: Daemon,
-    certified: Certified,
-    address: SocketAddr,
+    pub(super) certified: Certified,
+    pub(super) address: SocketAddr,
     metrics: SocketAddr,
-    hub: PrivateKey,
+    pub(super) hub: PrivateKey,
     /// Address of the web server.
     web: SocketAddr,
 }
@@ -43,7 +43,7 @@ struct Alone {
 type HubStream = StreamOwned<ClientConnection, TcpStream>;
 
 impl Alone {
-    fn start() -> Result<Self> {
+    pub(super) fn start() -> Result<Self> {
         Self::start_with(Certified::new()?, true)
     }
 
@@ -74,7 +74,7 @@ impl Alone {
     }
 
     /// Loads an object as a browser that trusts the authority of `certified`.
-    fn load(&self, certified: &Certified) -> Result<()> {
+    pub(super) fn load(&self, certified: &Certified) -> Result<()> {
         let browser = Browser {
             place: Place::here(),
             origin: self.address,
@@ -107,7 +107,7 @@ impl Alone {
         Ok((output.status.code(), String::from_utf8(output.stdout)?))
     }
 
-    fn status(&self) -> Result<serde_json::Value> {
+    pub(super) fn status(&self) -> Result<serde_json::Value> {
         let socket = self.certified.path("origin.sock");
         let mut command = Command::new(BENTPIPE);
         command.args(["status", "--json", "--socket"]).arg(socket);
@@ -115,7 +115,7 @@ impl Alone {
     }
 
     /// Waits until this figure of `status` is `wanted`.
-    fn wait_for_figure(&self, pointer: &str, wanted: u64) -> Result<()> {
+    pub(super) fn wait_for_figure(&self, pointer: &str, wanted: u64) -> Result<()> {
         let deadline = Instant::now() + SOON;
         loop {
             let status = self.status()?;
@@ -148,7 +148,7 @@ impl Alone {
 }
 
 /// Connection from another address of this machine.
-fn connect_from(from: [u8; 4], to: SocketAddr) -> Result<TcpStream> {
+pub(super) fn connect_from(from: [u8; 4], to: SocketAddr) -> Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::new(IpAddr::from(from), 0).into())?;
     socket.connect(&to.into())?;

@@ -28,7 +28,7 @@ use crate::BENTPIPE;
 
 /// Ways to have a page's objects ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pair {
+pub(super) enum Pair {
     Clear,
     Trusted,
     Sealed,
@@ -68,7 +68,7 @@ struct Real {
 }
 
 /// Parts of a case's site.
-enum RealSite {
+pub(super) enum RealSite {
     Pair(Box<(Site, Certified)>),
     /// With the origin before nginx.
     Sealed(Box<(Sealed, Process)>),
@@ -137,14 +137,14 @@ impl Real {
 }
 
 impl RealSite {
-    fn site(&self) -> &Site {
+    pub(super) fn site(&self) -> &Site {
         match self {
             Self::Pair(pair) => &pair.0,
             Self::Sealed(sealed) => &sealed.0.site,
         }
     }
 
-    fn certified(&self) -> &Certified {
+    pub(super) fn certified(&self) -> &Certified {
         match self {
             Self::Pair(pair) => &pair.1,
             Self::Sealed(sealed) => &sealed.0.certified,
@@ -153,7 +153,7 @@ impl RealSite {
 }
 
 /// A site whose daemons fetch ahead in clear, or for a named host.
-fn pair_site(pair: Pair) -> Result<(RealSite, Browser)> {
+pub(super) fn pair_site(pair: Pair) -> Result<(RealSite, Browser)> {
     let certified = Certified::new()?;
     let tables = SiteConfig::new(BENTPIPE).client_tables;
     let (mut client, mut server) = ("[web]\nprefetch = true\n".to_owned(), String::new());
@@ -309,6 +309,7 @@ fn conversations() -> Vec<String> {
         ),
         say("GET /big/20m HTTP/1.1", "\r\n"),
         say("GET /behind/empty HTTP/1.1", "\r\n"),
+        say("GET /behind/hints HTTP/1.1", "\r\n"),
         "GET /o/plain-0 HTTP/1.0\r\n\r\n".to_owned(),
         format!("GET /plain.html HTTP/1.0\r\nHost: {NAME}\r\nAccept: text/html\r\n\r\n"),
         "GET /o/plain-0 HTTP/1.1\r\nConnection: close\r\n\r\n".to_owned(),

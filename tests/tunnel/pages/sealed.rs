@@ -54,7 +54,7 @@ pub(super) const AS_IT_SHOULD_BE: Case = Case {
 pub(super) struct Sealed {
     pub(super) site: Site,
     pub(super) web: Origin,
-    origin: Process,
+    pub(super) origin: Process,
     pub(super) browser: Browser,
     pub(super) certified: Certified,
 }

@@ -35,6 +35,12 @@ fn a_page_loads_where_its_hub_is_turned_away() {
         ensure!(turned.contains("counter packets 1"), "{turned}");
         let sessions = served(&it.site)?["sealed"]["sessions_total"].clone();
         ensure!(sessions == 0, "the hub has {sessions} sessions");
+        let unreached = served(&it.site)?["sealed"]["unreached_total"].clone();
+        ensure!(unreached == 1, "{unreached} counted");
+        ensure!(
+            it.site.logs().contains("cannot be reached as a hub of DSSL"),
+            "nothing in the log"
+        );
         ensure!(figure(&it.site, "used_total")? == 0, "objects came ahead");
         Ok(())
     });

@@ -61,7 +61,7 @@ fn ca(site: &Site, arguments: &[&str]) -> Result<()> {
 }
 
 /// A browser that trusts the origin's own authority alone, as all do that the CA was not installed in.
-fn stranger(browser: &Browser, authority: &Authority) -> Result<Browser> {
+pub(super) fn stranger(browser: &Browser, authority: &Authority) -> Result<Browser> {
     let tls = Some(authority.client_config()?);
     Ok(Browser {
         tls,

@@ -26,22 +26,26 @@ mod bounds;
 mod model;
 mod probe_bw;
 mod probe_rtt;
+mod sample;
 mod startup;
 mod state;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use std::time::{Duration, Instant};
 
 use bentpipe_units::BitRate;
 
-use super::{AckSample, AtSend, Config, LossSample, MIN_RATE, Observed, Saved, bytes_in, scaled};
+use super::{AckSample, Config, LossSample, MIN_RATE, Observed, Saved, bytes_in, scaled};
 use bounds::Bounds;
 use model::{Model, Rounds};
 use probe_bw::Cycle;
 use probe_rtt::ProbeRtt;
-use startup::FullPipe;
+use sample::Sample;
+use startup::{FullPipe, ROUNDS, ROUNDS_IN_ORDER};
 use state::State;
+use window::Window;
 
 /// BBR.MinPipeCwnd, in packets.
 const MIN_WINDOW: u64 = 4;
@@ -60,20 +64,11 @@ const IN_ORDER_UP: u64 = 1500;
 pub struct Bbr3 {
     mtu: u64,
     max_rate: Option<u64>,
-    initial_window: u64,
-    initial_rtt: Duration,
     state: State,
-    /// C.cwnd.
-    window: u64,
+    window: Window,
     /// C.pacing_rate, in bytes per second.
     rate: u64,
-    /// The window before ProbeRTT or persistent congestion cut it (BBR.prior_cwnd).
-    prior_window: u64,
-    /// Instant at which persistent congestion was found; packets sent later show that it is over.
-    collapsed_at: Option<Instant>,
     rounds: Rounds,
-    /// The window was full in the last round, and in this one (C.is_cwnd_limited).
-    limited: [bool; 2],
     model: Model,
     bounds: Bounds,
     reading: Reading,
@@ -82,8 +77,6 @@ pub struct Bbr3 {
     probe_rtt: ProbeRtt,
     /// Nothing was in flight when the last packets left (BBR.idle_restart).
     idle_restart: bool,
-    /// Round in which Drain began.
-    drain_round: u64,
     /// C.delivered.
     delivered: u64,
     observed: Observed,
@@ -100,29 +93,6 @@ enum Reading {
     Silent,
 }
 
-/// RS: what one ACK frame says, in bytes and bytes per second.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    now: Instant,
-    newly_acked: u64,
-    rtt: Option<Duration>,
-    in_flight: u64,
-    /// Delivery rate; 0 if there is none.
-    rate: u64,
-    /// Delivered in the sample's interval, and before it.
-    delivered: u64,
-    prior_delivered: Option<u64>,
-    at_send: Option<AtSend>,
-    app_limited: bool,
-}
-
-impl Sample {
-    /// What was delivered in the sample's interval, and what had to be in flight meanwhile to wait for the ACK frame.
-    fn volume(&self) -> u64 {
-        self.delivered + self.newly_acked
-    }
-}
-
 impl Bbr3 {
     /// A controller in Startup (§ Initialization).
     pub fn new(config: &Config, now: Instant) -> Self {
@@ -131,15 +101,10 @@ impl Bbr3 {
         let mut bbr = Self {
             mtu,
             max_rate: config.max_rate.map(|rate| rate.as_u64() / 8),
-            initial_window: window,
-            initial_rtt: config.initial_rtt,
             state: State::Startup,
-            window,
+            window: Window::new(window),
             rate: 0,
-            prior_window: 0,
-            collapsed_at: None,
             rounds: Rounds::default(),
-            limited: [false; 2],
             model: Model::new(now),
             bounds: Bounds::default(),
             reading: match config.in_order {
@@ -150,11 +115,10 @@ impl Bbr3 {
             cycle: Cycle::new(now),
             probe_rtt: ProbeRtt::new(now),
             idle_restart: false,
-            drain_round: 0,
             delivered: 0,
             observed: Observed::new(config, now),
         };
-        bbr.init_pacing(bbr.initial_rtt);
+        bbr.init_pacing(config.initial_rtt);
         bbr
     }
 
@@ -180,17 +144,14 @@ impl Bbr3 {
                 self.check_probe_rtt_done(now);
             }
         }
-        self.limited[1] |= in_flight + self.mtu > self.window;
+        self.window.on_in_flight(in_flight, self.mtu);
     }
 
     /// UpdateOnACK (§ Per-ACK Steps).
     pub fn on_ack(&mut self, ack: &AckSample) {
         self.observed.on_ack(ack);
         let sample = self.sample(ack);
-        if self.collapsed_at.is_some_and(|at| ack.newest_sent > at) {
-            self.collapsed_at = None;
-            self.restore_window();
-        }
+        self.window.on_arrived(ack.newest_sent);
         self.update_model(&sample);
         self.check_full_pipe(&sample);
         self.check_drain_done(&sample);
@@ -211,10 +172,8 @@ impl Bbr3 {
             self.bound_startup();
         }
         if loss.persistent {
-            // § Modulating cwnd in Loss Recovery, OnEnterRTO.
-            self.save_window();
-            self.window = loss.in_flight + self.mtu;
-            self.collapsed_at = Some(loss.now);
+            self.window.save(self.state == State::ProbeRtt);
+            self.window.collapse(loss.now, loss.in_flight + self.mtu);
         }
         self.set_pacing(self.state.pacing_gain());
         self.bound_window();
@@ -227,7 +186,7 @@ impl Bbr3 {
 
     /// Bytes that may be in flight.
     pub fn window(&self) -> u64 {
-        self.window.max(MIN_WINDOW * self.mtu)
+        self.window.size().max(MIN_WINDOW * self.mtu)
     }
 
     /// The rate that the model and the state allow, below the configured ceiling.
@@ -246,9 +205,8 @@ impl Bbr3 {
         self.delivered = rate.map_or(self.delivered + ack.newly_acked, |rate| {
             rate.prior_delivered + rate.delivered
         });
-        if self.limited[1] || ack.in_flight + ack.newly_acked + self.mtu > self.window {
-            self.limited[1] = true;
-        }
+        let before = ack.in_flight + ack.newly_acked;
+        self.window.on_in_flight(before, self.mtu);
         // § Upon receiving an ACK: an interval below the round-trip time measures a burst.
         let plausible = rate.filter(|rate| self.model.is_plausible(rate.interval));
         Sample {
@@ -268,20 +226,22 @@ impl Bbr3 {
     /// UpdateLatestDeliverySignals, UpdateCongestionSignals and UpdateACKAggregation.
     fn update_model(&mut self, sample: &Sample) {
         if self.rounds.on_ack(sample.prior_delivered, self.delivered) {
-            self.limited = [self.limited[1], false];
+            self.window.end_round();
         }
         let loss_round = self.bounds.on_sample(sample, self.delivered);
         self.model.add_rate(sample);
         if loss_round {
-            self.check_startup_losses(sample);
+            if startup::losses_are_many(&self.bounds.losses, sample, self.mtu) {
+                self.bound_startup();
+            }
             let spared =
                 self.reading == Reading::StraySpared && self.bounds.losses_are_stray(self.mtu);
             if !self.state.is_probing() && !spared {
-                self.bounds.adapt(self.model.max_rate(), self.window);
+                self.bounds.adapt(self.model.max_rate(), self.window.size());
             }
             self.bounds.end_round();
         }
-        let (bw, window) = (self.bw(), self.window);
+        let (bw, window) = (self.bw(), self.window.size());
         let rounds = if self.full.reached { 10 } else { 1 };
         self.model
             .on_aggregation(sample, bw, window, self.rounds.count, rounds);
@@ -296,7 +256,7 @@ impl Bbr3 {
     fn bdp(&self, gain: u64) -> u64 {
         match self.model.min_rtt() {
             Some(rtt) => scaled(bytes_in(self.bw(), rtt), gain),
-            None => self.initial_window,
+            None => self.window.initial(),
         }
     }
 
@@ -308,18 +268,13 @@ impl Bbr3 {
 
     /// TargetInflight.
     fn target(&self) -> u64 {
-        self.bdp(1000).min(self.window)
-    }
-
-    /// C.is_cwnd_limited.
-    fn is_window_limited(&self) -> bool {
-        self.limited[0] || self.limited[1]
+        self.bdp(1000).min(self.window.size())
     }
 
     /// InitPacingRate, and again when the first round-trip time is known.
     fn init_pacing(&mut self, rtt: Duration) {
         let nanos = rtt.as_nanos().max(1_000_000);
-        let nominal = u128::from(self.window) * 1_000_000_000 / nanos;
+        let nominal = u128::from(self.window.size()) * 1_000_000_000 / nanos;
         self.rate = scaled(u64::try_from(nominal).unwrap_or(u64::MAX), STARTUP_GAIN);
     }
 
@@ -336,20 +291,16 @@ impl Bbr3 {
     fn set_window(&mut self, newly_acked: u64) {
         let most = self.bdp(self.window_gain()) + self.model.extra_acked();
         let most = self.quantized(most);
-        if self.full.reached {
-            self.window = (self.window + newly_acked).min(most);
-        } else if self.window < most || self.delivered < self.initial_window {
-            self.window += newly_acked;
-        }
+        self.window
+            .grow(newly_acked, most, self.full.reached, self.delivered);
         self.bound_window();
     }
 
     /// BoundCwndForProbeRTT and BoundCwndForModel.
     fn bound_window(&mut self) {
-        let least = MIN_WINDOW * self.mtu;
-        self.window = self.window.max(least);
+        self.window.floor(self.mtu);
         if self.state == State::ProbeRtt {
-            self.window = self.window.min(self.probe_rtt_window());
+            self.window.cap(self.probe_rtt_window());
         }
         let longterm = match self.state {
             State::Startup | State::Drain => None,
@@ -358,7 +309,7 @@ impl Bbr3 {
         };
         let bounds = [longterm, self.bounds.shortterm];
         let cap = bounds.into_iter().flatten().min().unwrap_or(u64::MAX);
-        self.window = self.window.min(cap.max(least));
+        self.window.cap(cap.max(MIN_WINDOW * self.mtu));
     }
 
     /// Gain of the window in the present state and on this wire, in permille of the BDP.
@@ -374,15 +325,42 @@ impl Bbr3 {
         self.reading == Reading::Silent
     }
 
-    /// SaveCwnd.
-    fn save_window(&mut self) {
-        let cut = self.collapsed_at.is_some() || self.state == State::ProbeRtt;
-        let kept = if cut { self.prior_window } else { 0 };
-        self.prior_window = self.window.max(kept);
+    /// CheckFullBWReached and CheckStartupDone.
+    fn check_full_pipe(&mut self, sample: &Sample) {
+        if self.rounds.started {
+            self.full.on_round(sample, self.rounds_of_a_plateau());
+        }
+        if self.state == State::Startup && self.full.reached {
+            self.state = State::Drain;
+            self.full.drains_since = self.rounds.count;
+        }
     }
 
-    /// RestoreCwnd.
-    fn restore_window(&mut self) {
-        self.window = self.window.max(self.prior_window);
+    /// Rounds without growth after which the pipe is full. On a wire that delivers in order a probe fills a buffer that shows no
+    /// end: the round that answers it must do.
+    fn rounds_of_a_plateau(&self) -> u32 {
+        match self.state {
+            State::Up if self.is_in_order() => ROUNDS_IN_ORDER,
+            _ => ROUNDS,
+        }
+    }
+
+    /// Losses, or a mark, show that the pipe is full. A mark needs no round to be believed.
+    fn bound_startup(&mut self) {
+        if !self.full.reached {
+            self.full.reached = true;
+            let safe = self.bdp(1000).max(self.bounds.inflight_latest());
+            self.bounds.longterm = Some(safe);
+        }
+    }
+
+    /// CheckDrainDone.
+    fn check_drain_done(&mut self, sample: &Sample) {
+        if self.state == State::Drain
+            && (sample.in_flight <= self.quantized(self.bdp(1000))
+                || self.full.has_drained_for_long(self.rounds.count))
+        {
+            self.start_down(sample.now);
+        }
     }
 }

@@ -141,7 +141,7 @@ impl Bbr3 {
     /// The long-term bound is what holds the flow back.
     fn is_held(&self) -> bool {
         let longterm = self.bounds.longterm;
-        self.is_window_limited() && longterm.is_some_and(|longterm| self.window >= longterm)
+        self.window.is_limited() && longterm.is_some_and(|longterm| self.window.size() >= longterm)
     }
 
     /// IsTimeToGoDown.
@@ -167,7 +167,7 @@ impl Bbr3 {
     fn raise_slope(&mut self) {
         let growth = 1 << self.cycle.up_rounds;
         self.cycle.up_rounds = (self.cycle.up_rounds + 1).min(30);
-        self.cycle.acked_per_packet = (self.window / growth).max(self.mtu);
+        self.cycle.acked_per_packet = (self.window.size() / growth).max(self.mtu);
     }
 
     /// ProbeInflightLongtermUpward.

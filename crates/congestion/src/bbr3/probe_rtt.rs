@@ -83,7 +83,7 @@ impl Bbr3 {
     /// CheckProbeRTT.
     pub(super) fn check_probe_rtt(&mut self, sample: &Sample) {
         if self.state != State::ProbeRtt && self.probe_rtt.expired && !self.idle_restart {
-            self.save_window();
+            self.window.save(false);
             self.state = State::ProbeRtt;
             self.probe_rtt.done_at = None;
             self.probe_rtt.covered = self.delivered..self.delivered + 1;
@@ -117,7 +117,7 @@ impl Bbr3 {
             return;
         }
         self.probe_rtt.min_stamp = now;
-        self.restore_window();
+        self.window.restore();
         self.bounds.reset_shortterm();
         if self.full.reached {
             self.start_down(now);

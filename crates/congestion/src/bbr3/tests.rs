@@ -163,7 +163,7 @@ fn probe_rtt_only_where_it_shows_something() {
     until(&mut longer, State::Cruise, 5 * SECOND);
     longer.link.one_way = Duration::from_millis(60);
     until(&mut longer, State::ProbeRtt, 6 * SECOND);
-    let window = bbr(&longer).window;
+    let window = bbr(&longer).window.size();
     assert!(window <= bbr(&longer).probe_rtt_window(), "{window}");
     let began = longer.now;
     until(&mut longer, State::Cruise, 2 * SECOND);
@@ -188,7 +188,7 @@ fn idle_is_as_good_as_probe_rtt_and_does_not_end_in_a_burst() {
     world.run(30 * SECOND);
     world.set_busy(0, false);
     world.run(60 * SECOND);
-    let window = bbr(&world).window;
+    let window = bbr(&world).window.size();
     world.set_busy(0, true);
     assert_eq!(bbr(&world).rate, bbr(&world).bw() * 99 / 100);
     // One round trip: what leaves is the path's rate.
@@ -197,7 +197,7 @@ fn idle_is_as_good_as_probe_rtt_and_does_not_end_in_a_burst() {
         assert!(world.queue() < SECOND / 100, "{:?}", world.queue());
         assert_ne!(bbr(&world).state, State::ProbeRtt);
     }
-    assert!(bbr(&world).window >= window);
+    assert!(bbr(&world).window.size() >= window);
     let used = world.run(2 * SECOND);
     assert!(used >= 0.95, "{used}");
 

@@ -195,6 +195,19 @@ impl Startup {
         !Part::Answered.or(early, false)
     }
 
+    /// True if the source of what `ack` is about gave as much as a rate that is believed to be free permits, or nearly so. A source that
+    /// gives less leaves acknowledgements to the peer's timer, and that delay is no queue.
+    fn was_filled(&self, ack: &AckSample, mtu: u64) -> bool {
+        let (Some(hint), Some(sample)) = (self.hint, ack.rate) else {
+            return true;
+        };
+        let span = ack.newest_sent.saturating_duration_since(self.flight_at);
+        let permitted = bytes_in(hint, span).min(self.window);
+        // The first flight after a rest counts as app-limited, however fast it left.
+        let full = !sample.app_limited || sample.at_send.in_flight + 3 * mtu >= permitted / 2;
+        Part::SlowSource.or(full, true)
+    }
+
     /// The rate that a flight with a free rate ahead of it has shown when packets sent until `sent` came back behind
     /// `queue`: what was sent meanwhile, without what still waits.
     pub(super) fn shown(&self, sent: Instant, queue: Duration) -> u64 {
@@ -271,7 +284,8 @@ impl Startup {
             self.last_rtt = self.round_rtt.take();
         }
         // A queue is ours only if we fill the window.
-        let queued = Part::StartupQueue.or(self.sees_queue(ack, path.base()) && used, false);
+        let seen = self.sees_queue(ack, path.base()) && used && self.was_filled(ack, mtu);
+        let queued = Part::StartupQueue.or(seen, false);
         if queued && !self.is_answered(ack.newest_sent, path.base()) {
             return None;
         }

@@ -9,6 +9,8 @@ use bentpipe_units::BitRate;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::panel::{DIRECTIONS, Line, Panel, capacity, drops, gauge, panel, rate};
+
 /// Points of a curve: more than a screen has columns.
 const MOST: usize = 20_000;
 /// More than one beam serves at a time in any scenario; a page of so many is of use to nobody.
@@ -28,30 +30,12 @@ struct Terminal {
     lines: Vec<Line>,
 }
 
-#[derive(Debug)]
-struct Line {
-    t: f64,
-    ways: [Map<String, Value>; 2],
-}
-
 /// The curves of one terminal.
 #[derive(Debug, Serialize)]
 pub(super) struct Curves<'a> {
     name: &'a str,
     t: Vec<f64>,
     panels: Vec<Panel>,
-}
-
-#[derive(Debug, Serialize)]
-struct Panel {
-    title: &'static str,
-    unit: &'static str,
-    /// True if its axis begins at 0.
-    from_zero: bool,
-    curves: Vec<Curve>,
-    /// Words below the figure: what its numbers stand for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    note: Option<String>,
 }
 
 /// Sums of one direction of a terminal, from the first line to the last.
@@ -67,31 +51,6 @@ pub(super) struct Total<'a> {
     pub(super) delivered: u64,
     /// Packets dropped, for whatever reason.
     pub(super) dropped: u64,
-}
-
-const DIRECTIONS: [&str; 2] = ["forward", "return"];
-
-#[derive(Debug, Serialize)]
-struct Curve {
-    name: String,
-    y: Vec<Option<f64>>,
-    /// Names of the values, where these are numbers of something; empty elsewhere.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    names: BTreeMap<u64, String>,
-}
-
-impl Curve {
-    /// Makes a column. Digits finer than a millionth of the unit are cut: they only make the page longer.
-    fn new(name: String, mut y: Vec<Option<f64>>) -> Self {
-        for value in y.iter_mut().flatten() {
-            *value = (*value * 1e6).round() / 1e6;
-        }
-        Self {
-            name,
-            y,
-            names: BTreeMap::new(),
-        }
-    }
 }
 
 impl Columns {
@@ -302,103 +261,5 @@ impl Terminal {
                 .filter(|panel| !panel.curves.is_empty())
                 .collect(),
         }
-    }
-}
-
-impl Panel {
-    fn with_zero(self) -> Self {
-        Self {
-            from_zero: true,
-            ..self
-        }
-    }
-}
-
-type Figure = fn(&[&Line], usize) -> Vec<Option<f64>>;
-
-/// The curves of both directions that have any points.
-fn panel<const N: usize>(
-    title: &'static str,
-    unit: &'static str,
-    lines: &[&Line],
-    figures: [(&str, Figure); N],
-) -> Panel {
-    let mut curves = Vec::new();
-    for (way, direction) in DIRECTIONS.into_iter().enumerate() {
-        for (suffix, figure) in figures {
-            let y = figure(lines, way);
-            if y.iter().any(Option::is_some) {
-                curves.push(Curve::new(format!("{direction}{suffix}"), y));
-            }
-        }
-    }
-    Panel {
-        title,
-        unit,
-        from_zero: false,
-        curves,
-        note: None,
-    }
-}
-
-fn gauge(lines: &[&Line], way: usize, key: &str, scale: f64) -> Vec<Option<f64>> {
-    let value = |line: &&Line| Some(line.ways[way].get(key)?.as_f64()? * scale);
-    lines.iter().map(value).collect()
-}
-
-fn capacity(lines: &[&Line], way: usize) -> Vec<Option<f64>> {
-    gauge(lines, way, "capacity_bps", 1e-6)
-}
-
-fn rate(lines: &[&Line], way: usize) -> Vec<Option<f64>> {
-    let bytes = |line: &Line| {
-        line.ways[way]
-            .get("delivered_bytes")
-            .and_then(Value::as_f64)
-    };
-    let grown = growth(lines, bytes);
-    let times = std::iter::once(lines.first().map_or(0.0, |line| line.t))
-        .chain(lines.windows(2).map(|pair| pair[1].t - pair[0].t));
-    let rates = grown
-        .into_iter()
-        .zip(times)
-        .map(|(bytes, time)| Some(bytes? * 8e-6 / time.max(1e-9)));
-    rates.collect()
-}
-
-/// Growth of a counter since the line before; since zero at the first.
-fn growth(lines: &[&Line], counter: impl Fn(&Line) -> Option<f64>) -> Vec<Option<f64>> {
-    let mut before = 0.0;
-    let mut step = |line: &&Line| {
-        let now = counter(line)?;
-        Some(now - std::mem::replace(&mut before, now))
-    };
-    lines.iter().map(&mut step).collect()
-}
-
-/// Packets lost per point, by cause; causes that never happened are left out.
-fn drops(lines: &[&Line]) -> Panel {
-    let mut curves = Vec::new();
-    for (way, direction) in DIRECTIONS.into_iter().enumerate() {
-        let causes = lines
-            .last()
-            .and_then(|line| line.ways[way].get("dropped")?.as_object());
-        for cause in causes.into_iter().flat_map(Map::keys) {
-            let counter = |line: &Line| line.ways[way].get("dropped")?.get(cause)?.as_f64();
-            let y = growth(lines, counter);
-            if y.iter().flatten().any(|drops| *drops > 0.0) {
-                curves.push(Curve::new(
-                    format!("{direction} {}", cause.replace('_', " ")),
-                    y,
-                ));
-            }
-        }
-    }
-    Panel {
-        title: "Drops",
-        unit: "packets",
-        from_zero: true,
-        curves,
-        note: None,
     }
 }

@@ -8,6 +8,7 @@
 //! ```
 
 mod columns;
+mod panel;
 
 use std::fmt::Write as _;
 use std::fs;

@@ -4,6 +4,7 @@
 //! The daemon is the one for systemd, which it does without: the other one runs only once on a machine.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -106,6 +107,56 @@ fn improve(build: &TunnelBuild, topology: &Topology) -> Result<()> {
     Ok(())
 }
 
+/// File of a daemon that is asked at `socket`.
+fn of_daemon(plugins: &str, socket: &Path) -> String {
+    format!(
+        "charon-systemd {{\n  load = random nonce openssl aes sha1 sha2 hmac kdf gcm curve25519 {plugins} socket-default vici\n  \
+         plugins {{\n    vici {{\n      socket = unix://{}\n    }}\n  }}\n  \
+         filelog {{\n    stderr {{\n      default = 1\n    }}\n  }}\n}}\nswanctl {{\n  load = random openssl\n}}\n",
+        socket.display()
+    )
+}
+
+/// File of the connection of the first of `ends` with the other; `child` is what it carries.
+fn of_connection(
+    [(name, address), (peer, peer_address)]: [(&str, Ipv4Addr); 2],
+    child: &str,
+) -> String {
+    format!(
+        "connections {{\n  satellite {{\n    version = 2\n    local_addrs = {address}\n    remote_addrs = {peer_address}\n    \
+         local {{\n      auth = psk\n      id = {name}\n    }}\n    remote {{\n      auth = psk\n      id = {peer}\n    }}\n    \
+         children {{\n      all {{\n        {child}      }}\n    }}\n  }}\n}}\n\
+         secrets {{\n  ike-1 {{\n    secret = \"of this experiment alone\"\n  }}\n}}\n"
+    )
+}
+
+/// Starts the daemon of an end, which is asked at `socket`.
+fn run_daemon(topology: &Topology, end: &End<'_>, socket: &Path) -> Result<Process> {
+    let file = format!("{}-strongswan.conf", end.name);
+    let mut command = Command::new(DAEMON);
+    command.env("STRONGSWAN_CONF", topology.directory().join(file));
+    command.stdout(Stdio::null());
+    let process = topology.spawn_in(end.namespace, command)?;
+    process.wait_for_file(socket, COMES_UP)?;
+    Ok(process)
+}
+
+/// Has the daemon of the end `name` read its connections.
+fn hand_over(directory: &Path, name: &str) -> Result<()> {
+    let mut command = tool("swanctl");
+    command.env(
+        "STRONGSWAN_CONF",
+        directory.join(format!("{name}-strongswan.conf")),
+    );
+    command.env("SWANCTL_DIR", directory);
+    let socket = directory.join(format!("{name}.vici"));
+    let socket = format!("unix://{}", socket.display());
+    command.args(["--load-all", "--uri", &socket, "--file"]);
+    command.arg(directory.join(format!("{name}-swanctl.conf")));
+    run_command(&mut command)?;
+    Ok(())
+}
+
 pub(super) fn start(
     found: &Result<TunnelBuild, String>,
     tuning: Tuning,
@@ -136,50 +187,22 @@ pub(super) fn start(
         let socket = directory.join(format!("{name}.vici"));
         write(
             &format!("{name}-strongswan.conf"),
-            format!(
-                "charon-systemd {{\n  load = random nonce openssl aes sha1 sha2 hmac kdf gcm curve25519 {plugins} socket-default vici\n  \
-                 plugins {{\n    vici {{\n      socket = unix://{}\n    }}\n  }}\n  \
-                 filelog {{\n    stderr {{\n      default = 1\n    }}\n  }}\n}}\nswanctl {{\n  load = random openssl\n}}\n",
-                socket.display()
-            ),
+            of_daemon(plugins, &socket),
         )?;
         let action = if place == 0 { "start" } else { "none" };
+        let [own, other] = [&selectors[place], &selectors[1 - place]];
+        let child = format!(
+            "local_ts = {own}\n        remote_ts = {other}\n        start_action = {action}\n{proposals}"
+        );
         write(
             &format!("{name}-swanctl.conf"),
-            format!(
-                "connections {{\n  satellite {{\n    version = 2\n    local_addrs = {address}\n    remote_addrs = {peer_address}\n    \
-                 local {{\n      auth = psk\n      id = {name}\n    }}\n    remote {{\n      auth = psk\n      id = {peer}\n    }}\n    \
-                 children {{\n      all {{\n        local_ts = {}\n        remote_ts = {}\n        start_action = {action}\n{proposals}      }}\n    }}\n  }}\n}}\n\
-                 secrets {{\n  ike-1 {{\n    secret = \"of this experiment alone\"\n  }}\n}}\n",
-                selectors[place],
-                selectors[1 - place]
-            ),
+            of_connection([(name, address), (peer, peer_address)], &child),
         )?;
-        let mut command = Command::new(DAEMON);
-        command.env(
-            "STRONGSWAN_CONF",
-            directory.join(format!("{name}-strongswan.conf")),
-        );
-        command.stdout(Stdio::null());
-        let process = topology.spawn_in(end.namespace, command)?;
-        process.wait_for_file(&socket, COMES_UP)?;
-        processes.push(process);
+        processes.push(run_daemon(topology, &end, &socket)?);
     }
     // The other end first: it must know the user's when that shakes hands.
     for End { name, .. } in ends.into_iter().rev() {
-        let mut command = tool("swanctl");
-        command.env(
-            "STRONGSWAN_CONF",
-            directory.join(format!("{name}-strongswan.conf")),
-        );
-        command.env("SWANCTL_DIR", directory);
-        let socket = format!(
-            "unix://{}",
-            directory.join(format!("{name}.vici")).display()
-        );
-        command.args(["--load-all", "--uri", &socket, "--file"]);
-        command.arg(directory.join(format!("{name}-swanctl.conf")));
-        run_command(&mut command)?;
+        hand_over(directory, name)?;
     }
     for process in &processes {
         process.wait_for_line("CHILD_SA all{1} established", HANDSHAKE)?;

@@ -257,11 +257,8 @@ impl Program {
         self.named.readable
     }
 
-    pub(super) fn start(
-        &self,
-        topology: &Topology,
-        envoy: &Result<Envoy, String>,
-    ) -> Result<(Vec<Process>, Option<Interception>)> {
+    /// Its programs' words, written with the files that they read.
+    fn words(&self, topology: &Topology, envoy: &Result<Envoy, String>) -> Result<Named> {
         let found = envoy.as_ref().ok().filter(|_| self.is_found());
         let binary = self.named.binary.as_deref().or(found.map(Envoy::program));
         let binary = binary.map_or(String::new(), |path| path.display().to_string());
@@ -270,7 +267,7 @@ impl Program {
             std::iter::once(binary.clone()).chain(words).collect()
         };
         let server = GATEWAY_SAT.to_string();
-        let known = match self.known {
+        Ok(match self.known {
             None => self.named.clone(),
             Some(KnownProgram::Hysteria2(_)) => {
                 write_hysteria(topology.directory(), self.named.up.zip(self.named.down))?;
@@ -311,7 +308,15 @@ impl Program {
                     ..Named::default()
                 }
             }
-        };
+        })
+    }
+
+    pub(super) fn start(
+        &self,
+        topology: &Topology,
+        envoy: &Result<Envoy, String>,
+    ) -> Result<(Vec<Process>, Option<Interception>)> {
+        let known = self.words(topology, envoy)?;
         let mut processes = Vec::new();
         let ends = [
             (topology.gateway(), &known.gateway),

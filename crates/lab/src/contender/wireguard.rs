@@ -69,21 +69,7 @@ pub(super) fn start(
     let ends = between.ends(topology)?;
     let mut processes = Vec::new();
     for (end, name) in ends.iter().zip(&names) {
-        match build {
-            TunnelBuild::Kernel(_) => {
-                end.namespace
-                    .run("ip", &["link", "add", name, "type", "wireguard"])?;
-            }
-            TunnelBuild::UserSpace(_) => {
-                let mut command = tool("wireguard-go");
-                command.args(["--foreground", name]).stdout(Stdio::null());
-                command.env("LOG_LEVEL", "error");
-                let process = topology.spawn_in(end.namespace, command)?;
-                let socket = Path::new(SOCKETS).join(format!("{name}.sock"));
-                process.wait_for_file(&socket, COMES_UP)?;
-                processes.push(process);
-            }
-        }
+        processes.extend(make_device(build, topology, end.namespace, name)?);
     }
     let keys = [key(topology, ends[0].name)?, key(topology, ends[1].name)?];
     // The other end first: it must know the user's when that shakes hands.
@@ -119,6 +105,30 @@ pub(super) fn start(
     between.route_through(topology, [near, far], INSIDE[0])?;
     wait_for_handshake(ends[0].namespace, near)?;
     Ok(processes)
+}
+
+/// Makes the device `name`; the process that holds it, if it is not the kernel's.
+fn make_device(
+    build: &TunnelBuild,
+    topology: &Topology,
+    namespace: &NetNs,
+    name: &str,
+) -> Result<Option<Process>> {
+    match build {
+        TunnelBuild::Kernel(_) => {
+            namespace.run("ip", &["link", "add", name, "type", "wireguard"])?;
+            Ok(None)
+        }
+        TunnelBuild::UserSpace(_) => {
+            let mut command = tool("wireguard-go");
+            command.args(["--foreground", name]).stdout(Stdio::null());
+            command.env("LOG_LEVEL", "error");
+            let process = topology.spawn_in(namespace, command)?;
+            let socket = Path::new(SOCKETS).join(format!("{name}.sock"));
+            process.wait_for_file(&socket, COMES_UP)?;
+            Ok(Some(process))
+        }
+    }
 }
 
 fn wait_for_handshake(namespace: &NetNs, name: &str) -> Result<()> {

@@ -69,54 +69,52 @@ pub(super) fn check_tasks(
         );
     }
     for (name, task) in tasks {
-        let fault = |text: String| Err(source.error_at_key(&format!("task.{name}"), text));
-        let bare = matches!(
-            task,
-            Task::Handshake { .. } | Task::Page { .. } | Task::Voice { .. } | Task::Echo { .. }
-        );
-        if !bare && task.size() == ByteCount::ZERO || task.largest() > MOST_BYTES {
-            return fault(format!(
-                "`{name}`: sizes from 1 B to {MOST_BYTES} are possible"
-            ));
-        }
-        if task.is_cold() && task.warm_up().is_some() {
-            return fault(format!(
-                "`{name}`: after a `warm_up` nothing is `cold`; leave one of them out"
-            ));
-        }
-        if let Task::Session { request, every, .. } = task
-            && (*request == ByteCount::ZERO
-                || every.is_some_and(|every| every.get() > LONGEST_PAUSE))
-        {
-            return fault(format!(
-                "`{name}`: a `request` from 1 B on and an `every` of one hour at most are possible"
-            ));
-        }
-        if let Task::Handshake { tls: Tls::None, .. } = *task {
-            return fault(format!(
-                "`{name}`: a handshake is of TLS \"1.2\" or \"1.3\""
-            ));
-        }
-        if let Task::Handshake {
-            count,
-            to: HandshakeEnd::Contender,
-            ..
-        } = *task
-            && count != 1
-        {
-            return fault(format!(
-                "`{name}`: a contender is started once in each run; say `count = 1`, and `repeats` for more"
-            ));
-        }
-        check_page(task).or_else(|text| fault(format!("`{name}`: {text}")))?;
-        if !(1..=MOST_SAMPLES).contains(&task.count()) {
-            let what = if matches!(task, Task::Voice { .. }) {
-                "a `length` of 20 ms to 200 s"
-            } else {
-                "a `count` from 1 to 10000"
-            };
-            return fault(format!("`{name}`: {what} is possible"));
-        }
+        check_task(task).map_err(|text| {
+            source.error_at_key(&format!("task.{name}"), format!("`{name}`: {text}"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Refuses a task that cannot be done.
+fn check_task(task: &Task) -> Result<(), String> {
+    let bare = matches!(
+        task,
+        Task::Handshake { .. } | Task::Page { .. } | Task::Voice { .. } | Task::Echo { .. }
+    );
+    if !bare && task.size() == ByteCount::ZERO || task.largest() > MOST_BYTES {
+        return Err(format!("sizes from 1 B to {MOST_BYTES} are possible"));
+    }
+    if task.is_cold() && task.warm_up().is_some() {
+        return Err("after a `warm_up` nothing is `cold`; leave one of them out".into());
+    }
+    if let Task::Session { request, every, .. } = task
+        && (*request == ByteCount::ZERO || every.is_some_and(|every| every.get() > LONGEST_PAUSE))
+    {
+        let text = "a `request` from 1 B on and an `every` of one hour at most are possible";
+        return Err(text.into());
+    }
+    if let Task::Handshake { tls: Tls::None, .. } = *task {
+        return Err("a handshake is of TLS \"1.2\" or \"1.3\"".into());
+    }
+    if let Task::Handshake {
+        count,
+        to: HandshakeEnd::Contender,
+        ..
+    } = *task
+        && count != 1
+    {
+        let text =
+            "a contender is started once in each run; say `count = 1`, and `repeats` for more";
+        return Err(text.into());
+    }
+    check_page(task)?;
+    if !(1..=MOST_SAMPLES).contains(&task.count()) {
+        let what = match task {
+            Task::Voice { .. } => "a `length` of 20 ms to 200 s",
+            _ => "a `count` from 1 to 10000",
+        };
+        return Err(format!("{what} is possible"));
     }
     Ok(())
 }
@@ -153,10 +151,6 @@ fn check_page(task: &Task) -> Result<(), String> {
         count,
         dns,
         dns_ttl,
-        protocol,
-        connections,
-        tls,
-        parallel,
         direction,
         at_once,
         ..
@@ -190,6 +184,24 @@ fn check_page(task: &Task) -> Result<(), String> {
     if in_session == 0 || !count.is_multiple_of(in_session) {
         return Err("`count` is the number of all pages: a multiple of `in_session`".into());
     }
+    check_ways(task)
+}
+
+/// Refuses connections that a page's objects cannot come by.
+fn check_ways(task: &Task) -> Result<(), String> {
+    let Task::Page {
+        browser,
+        dns,
+        protocol,
+        connections,
+        tls,
+        parallel,
+        direction,
+        ..
+    } = *task
+    else {
+        return Ok(());
+    };
     let usual = CONNECTIONS_PER_HOST as u8;
     if !(1..=usual).contains(&parallel) {
         return Err(format!("`parallel` is from 1 to {usual}"));

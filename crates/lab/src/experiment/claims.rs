@@ -1,5 +1,6 @@
 //! What others have published about the runs of an experiment: figures, ratios, orders.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -26,6 +27,26 @@ pub struct Claims {
 }
 
 impl Claims {
+    /// Contenders that findings over this link at this task name; empty if there are none.
+    #[must_use]
+    pub fn contenders(&self, scenario: &str, task: &str) -> BTreeSet<&str> {
+        let here = |link: &str, work: &str| (link, work) == (scenario, task);
+        let figures = self.published.iter();
+        let figures = figures
+            .filter(|one| here(&one.scenario, &one.task))
+            .map(|one| &one.contender);
+        let ratios = self.published_ratios.iter();
+        let ratios = ratios
+            .filter(|one| here(&one.scenario, &one.task))
+            .flat_map(|one| [&one.contender, &one.to]);
+        let orders = self.published_orders.iter();
+        let orders = orders
+            .filter(|one| here(&one.scenario, &one.task))
+            .flat_map(|one| one.order.iter().flatten());
+        let all = figures.chain(ratios).chain(orders);
+        all.map(String::as_str).collect()
+    }
+
     /// Reason why figures of any of `contenders` over this link at this task differ from published ones: the first that fits.
     #[must_use]
     pub fn explanation(

@@ -126,40 +126,20 @@ pub(super) fn read(
     };
     let claims = findings.claims(source, &known)?;
     check_rates(source, &claims, &tasks)?;
-    let part = select(source, &quick, &known)?;
+    let [contender, scenario, task] = part(source, &quick, &known, extent)?;
     let (repeats, patience) = match extent {
         Extent::Full => (None, None),
         Extent::Quick => (quick.repeats, quick.patience),
+        Extent::Published => (Some(Spanned::new(0..0, 1)), None),
     };
-    let [contender, scenario, task] = match extent {
-        Extent::Full => [None, None, None],
-        Extent::Quick => part,
-    };
-    let wanted = |part: &Option<BTreeSet<String>>, name: &str| {
-        part.as_ref().is_none_or(|part| part.contains(name))
-    };
-    let mut tasks: Vec<NamedTask> = tasks
-        .into_iter()
-        .map(|(name, task)| NamedTask { name, task })
-        .collect();
-    tasks.sort_by_key(|one| order.iter().position(|name| *name == one.name));
     let found = Experiment {
         name: general.name.into_inner(),
         question: general.question,
         seed: general.seed,
         extent,
-        contenders: everybody
-            .into_iter()
-            .filter(|one| wanted(&contender, one.name()))
-            .collect(),
-        scenarios: everywhere
-            .into_iter()
-            .filter(|one| wanted(&scenario, &one.name))
-            .collect(),
-        tasks: tasks
-            .into_iter()
-            .filter(|one| wanted(&task, &one.name))
-            .collect(),
+        contenders: left(everybody, &contender, |one| one.name().to_owned()),
+        scenarios: left(everywhere, &scenario, |one| one.name.clone()),
+        tasks: left(named(tasks, &order), &task, |one| one.name.clone()),
         repeats: checked_repeats(source, repeats.unwrap_or(general.repeats))?,
         patience: checked_patience(source, &patience.unwrap_or(general.patience))?,
         claims,
@@ -171,6 +151,35 @@ pub(super) fn read(
     };
     check_size(source, &found)?;
     Ok(found)
+}
+
+/// Names that a run of this `extent` keeps of contenders, scenarios and tasks; `None` where it keeps all. `[quick]` is judged in
+/// any case.
+fn part(
+    source: &Source,
+    quick: &Quick,
+    known: &Known,
+    extent: Extent,
+) -> Result<[Option<BTreeSet<String>>; 3], ConfigError> {
+    let part = select(source, quick, known)?;
+    Ok(match extent {
+        Extent::Full | Extent::Published => [None, None, None],
+        Extent::Quick => part,
+    })
+}
+
+/// Those of `all` whose names are in `part`.
+fn left<T>(all: Vec<T>, part: &Option<BTreeSet<String>>, name: impl Fn(&T) -> String) -> Vec<T> {
+    let is_left = |one: &T| part.as_ref().is_none_or(|part| part.contains(&name(one)));
+    all.into_iter().filter(is_left).collect()
+}
+
+/// Tasks with their names, in this `order`.
+fn named(tasks: BTreeMap<String, Task>, order: &[String]) -> Vec<NamedTask> {
+    let tasks = tasks.into_iter();
+    let mut tasks: Vec<_> = tasks.map(|(name, task)| NamedTask { name, task }).collect();
+    tasks.sort_by_key(|one| order.iter().position(|name| *name == one.name));
+    tasks
 }
 
 /// Names of the tasks as they follow each other in the file.

@@ -54,13 +54,15 @@ pub use plan::{Run, RunKey, Shard, remaining};
 pub use task::Task;
 pub use titles::Titles;
 
-/// One of an experiment's two sizes.
+/// One of an experiment's three sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// Everything.
     Full,
     /// The part that the file's `[quick]` leaves of it.
     Quick,
+    /// Everything that a published finding is about, and bentpipe beside it, once.
+    Published,
 }
 
 impl Extent {
@@ -70,6 +72,7 @@ impl Extent {
         match self {
             Self::Full => "full",
             Self::Quick => "quick",
+            Self::Published => "published",
         }
     }
 }
@@ -83,7 +86,7 @@ pub struct Experiment {
     pub question: String,
     /// The root of all its random numbers: order, content, links.
     pub seed: Seed,
-    /// One of the file's sizes.
+    /// One of the experiment's sizes.
     pub extent: Extent,
     /// Contenders that are measured.
     pub contenders: Vec<Contender>,

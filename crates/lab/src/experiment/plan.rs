@@ -12,7 +12,7 @@ use bentpipe_units::Seed;
 use rand_core::Rng as _;
 use serde::{Deserialize, Serialize};
 
-use super::{Experiment, Filter};
+use super::{Experiment, Extent, Filter};
 use crate::workload::generator;
 
 /// Key that tells a run from every other of its experiment.
@@ -68,7 +68,19 @@ impl Experiment {
             shuffle(&mut block, seed);
             block
         });
-        blocks.filter(|run| filter.wants(self, run)).collect()
+        blocks
+            .filter(|run| self.has(&run.key) && filter.wants(self, run))
+            .collect()
+    }
+
+    /// True if the experiment's size has this run, of those that its contenders, links and tasks permit.
+    fn has(&self, run: &RunKey) -> bool {
+        if self.extent != Extent::Published {
+            return true;
+        }
+        let named = self.claims.contenders(&run.scenario, &run.task);
+        let ours = run.contender == "bentpipe" && !named.is_empty();
+        ours || named.contains(&*run.contender)
     }
 
     /// Everything once.
@@ -161,7 +173,6 @@ mod tests {
     use bentpipe_config::Source;
 
     use super::*;
-    use crate::experiment::Extent;
 
     const TEXT: &str = r#"
 [experiment]
@@ -265,6 +276,48 @@ repeats = 1
         let plan = quick.plan(&Filter::default());
         assert_eq!(plan.len(), 3);
         assert!(plan.iter().all(|run| run.key.scenario == "cnes-geo"));
+    }
+
+    #[test]
+    fn the_published_size_is_what_findings_are_about_once() {
+        let findings = r#"
+[[published]]
+contender = "plain/bbr"
+scenario = "cnes-geo"
+task = "file"
+seconds = 2.0
+statistic = "mean"
+source = "S"
+[[published_ratio]]
+contender = "plain/bbr"
+to = "plain/cubic"
+scenario = "cnes-geo-loss"
+task = "get"
+ratio = 2.0
+statistic = "mean"
+source = "S"
+[[published_order]]
+scenario = "cnes-geo"
+task = "get"
+order = ["bentpipe ~ plain/bbr", "plain/cubic"]
+statistic = "mean"
+source = "S"
+"#;
+        let published = experiment(&format!("{TEXT}{findings}"), Extent::Published);
+        let plan = published.plan(&Filter::default());
+        let mut names: Vec<String> = plan.iter().map(|run| run.key.to_string()).collect();
+        names.sort();
+        let expected = [
+            "bentpipe, cnes-geo, file, #1",
+            "bentpipe, cnes-geo, get, #1",
+            "bentpipe, cnes-geo-loss, get, #1",
+            "plain/bbr, cnes-geo, file, #1",
+            "plain/bbr, cnes-geo, get, #1",
+            "plain/bbr, cnes-geo-loss, get, #1",
+            "plain/cubic, cnes-geo, get, #1",
+            "plain/cubic, cnes-geo-loss, get, #1",
+        ];
+        assert_eq!(names, expected);
     }
 
     #[test]

@@ -119,10 +119,9 @@ fn faults(rows: &[Row]) -> String {
 
 /// Commands that make the figures again, and what they were made with.
 fn colophon(manifest: &Manifest) -> String {
-    let quick = if manifest.extent == "quick" {
-        " --quick"
-    } else {
-        ""
+    let size = match &*manifest.extent {
+        "full" => String::new(),
+        part => format!(" --{part}"),
     };
     let mut selections: Vec<&str> = manifest
         .parts()
@@ -134,7 +133,7 @@ fn colophon(manifest: &Manifest) -> String {
     }
     let mut text = String::new();
     for selection in selections {
-        let command = format!("bentpipe lab run {}{quick} {selection}", manifest.file);
+        let command = format!("bentpipe lab run {}{size} {selection}", manifest.file);
         let command = escape(command.trim_end());
         let _ = writeln!(text, "<p class=\"note\">Again: <code>{command}</code></p>");
     }

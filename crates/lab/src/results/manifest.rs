@@ -18,7 +18,7 @@ use crate::experiment::{Axis, Claims, Experiment, FigureKind, Published, Titles}
 pub struct Manifest {
     /// The experiment's name.
     pub experiment: String,
-    /// `full` or `quick`.
+    /// `full`, `quick` or `published`.
     pub extent: String,
     /// Seed of the experiment.
     pub seed: Seed,

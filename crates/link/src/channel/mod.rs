@@ -17,8 +17,7 @@ mod bursts;
 mod carrier;
 mod encapsulation;
 mod errors;
-mod frames;
-mod packets;
+mod sending;
 mod station;
 
 use std::time::Instant;

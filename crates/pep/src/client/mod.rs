@@ -34,6 +34,7 @@ pub(crate) mod reach;
 mod report;
 mod retry;
 mod routes;
+mod running;
 mod schedule;
 mod servers;
 mod session;
@@ -47,17 +48,13 @@ mod web;
 mod wire_choice;
 mod wires;
 
-use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bentpipe_proto::tunnel::{Hello, VERSION, capability};
 use bentpipe_units::Seed;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 
 pub(crate) use associations::AssociationRelay;
@@ -66,25 +63,18 @@ pub(crate) use carrier::Carrier;
 use no_packets as packets;
 pub(crate) use session::Session;
 
-use crate::config::written::Written;
 use crate::config::{ClientConfig, ClientFile, PortProtocol, Publish, Role};
-use crate::events;
 use crate::keys::{self, PrivateKey};
-use crate::metrics::Metrics;
 use crate::net::lookup::Lookups;
-use crate::page::PageServer;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
-use crate::sandbox::{self, Needs};
-use crate::service_manager::ServiceManager;
-use crate::shard::{Driver, Exits, Pulse, PulseView, Shard};
-use crate::status::{Measured, Memory, Side, StatusReport};
-use crate::stop::{self, StopSignal};
+use crate::sandbox::Needs;
+use crate::shard::{Driver, Shard};
 use crate::wishes;
 use bentpipe_tunnel::engine::identity;
-use bentpipe_tunnel::engine::{ConnectionNotice, Engine, EngineConfig, Event};
-use bentpipe_tunnel::transport::{MemoryPool, TunnelEvent};
-use frontend::FrontEnds;
+use bentpipe_tunnel::engine::{Engine, EngineConfig};
+use bentpipe_tunnel::transport::MemoryPool;
+use running::Running;
 
 /// Runs the client until SIGINT or SIGTERM.
 ///
@@ -115,18 +105,10 @@ fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunErro
         let pool = Arc::new(pool);
         let mut engine = engine(&config, &key, &pool);
         if let Some(qlog) = qlog {
-            engine.trace_with(Box::new(move |now| qlog.trace(now)));
+            qlog.follow(&mut engine);
         }
         let shard = Shard::new(engine);
-        let driver_pulse = Pulse::default();
-        let pulse = driver_pulse.view();
-        let mut driver = Driver::new(
-            shard.clone(),
-            (socket, Exits::default()),
-            None,
-            driver_pulse,
-        )?;
-        driver.hear_failures();
+        let (driver, pulse) = Driver::of_only_shard(shard.clone(), socket)?;
         let keys = (&key, &enrolments[..]);
         let session = Session::new(
             config.clone(),
@@ -135,136 +117,11 @@ fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunErro
             shard,
             (dual_stack, frontend::own_mark(&config.front)),
         )?;
-        let served = serve(config, session, driver, &pulse, &pool).await;
+        let running = Running::start(config, session, pool)?;
+        let served = running.serve(driver, &pulse).await;
         drop(claim);
         served
     })
-}
-
-async fn serve(
-    config: Rc<ClientConfig>,
-    session: Rc<Session>,
-    driver: Driver,
-    pulse: &PulseView,
-    pool: &MemoryPool,
-) -> Result<(), RunError> {
-    let started = process::now();
-    // Signals first: whoever sees the status socket may send them, and ask for metrics.
-    let mut stop = StopSignal::take()?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    let monitoring = &config.monitoring;
-    let metrics = Metrics::bind(monitoring.metrics.as_ref(), session.first_byte().cloned())?;
-    let page = PageServer::bind(monitoring.page.as_ref())?;
-    let status = process::status_socket(Role::Client, monitoring.status_socket.as_ref())?;
-    let carrier = Carrier::of(&session);
-    let front_ends = FrontEnds::start(&config.front, &carrier, config.dns.as_ref())?;
-    let dns = front_ends.dns();
-    process::raise_file_limit();
-    sandbox::announce();
-    let snapshot = || {
-        let mut session = session.status();
-        session.dns = dns.as_ref().map(|dns| dns.status());
-        session.measured = Measured::load(&config.state_dir);
-        let uptime = process::now().saturating_duration_since(started);
-        StatusReport {
-            sandbox: sandbox::entered(),
-            rules: front_ends.rules(),
-            all_tunnels_memory: Some(Memory::of(pool)),
-            kernel: front_ends.kernel(),
-            events: events::last(),
-            ..StatusReport::new(
-                config.file.clone(),
-                uptime.as_secs(),
-                Side::Client(session.into()),
-            )
-        }
-    };
-    // Rules are in force from here on; the tunnel may take as long as the link does.
-    let manager = ServiceManager::find();
-    manager.ready();
-    let rtt = Cell::new(Duration::ZERO);
-    tokio::select! {
-        result = driver.run(|event| match (event.notice, &dns) {
-            (ConnectionNotice::Tunnel(TunnelEvent::Answer(query, message)), Some(dns)) => {
-                dns.on_answer(event.connection, query, message);
-            }
-            (ConnectionNotice::Tunnel(TunnelEvent::Inbound(flow, inbound)), _) => {
-                session.published().on_inbound(event.connection, flow, &inbound);
-            }
-            (notice, _) => session.on_event(Event { notice, ..event }),
-        }) => result?,
-        () = session.keep_up() => {}
-        () = session.sample() => {}
-        () = session.watch_allowance() => {}
-        result = session.packet_road().carry() => result?,
-        () = session.follow_assigned() => {}
-        () = session.keep_wires() => {}
-        () = session.paths().keep() => {}
-        () = status.serve(&snapshot) => {}
-        () = metrics.serve(&snapshot) => {}
-        () = page.serve(&snapshot) => {}
-        () = manager.inform(std::slice::from_ref(pulse), &snapshot) => {}
-        () = async {
-            until_stopped(&mut stop, &mut hangup, &config.file, Some(&session)).await;
-            stop::tell_of_first(config.drain_timeout);
-            manager.stopping(config.drain_timeout);
-            session.drain();
-            stop.drain(config.drain_timeout, session.until_idle()).await;
-            session.close();
-            rtt.set(process::flush(session.shard()).await);
-        } => {}
-    }
-    session.paths().write();
-    let stopped = front_ends.stop();
-    // A flush ends with the server's first answer; others may be on their way.
-    tokio::time::sleep((rtt.get() * 2).min(process::MAX_LINGER)).await;
-    stopped
-}
-
-/// Until the client is to stop. A reload takes over the PEPs of LES, and says what a restart would change; the signal's default
-/// action would be death.
-async fn until_stopped(
-    stop: &mut StopSignal,
-    hangup: &mut Signal,
-    file: &Path,
-    session: Option<&Session>,
-) {
-    let started = Written::read(file);
-    loop {
-        tokio::select! {
-            () = stop.wait() => return,
-            Some(()) = hangup.recv() => reload(&started, file, session),
-        }
-    }
-}
-
-fn reload(started: &Written, file: &Path, session: Option<&Session>) {
-    let fresh = match ClientFile::load(file) {
-        Ok(fresh) => fresh,
-        Err(error) => {
-            tracing::error!("nothing was reloaded, and the client would not start again: {error}");
-            return;
-        }
-    };
-    let taken = session.and_then(|session| session.reload(&fresh));
-    let mut changed = started.changes(&Written::read(file));
-    if session.is_some_and(|session| session.packet_road().les().is_some()) {
-        changed.retain(|key| key != "les.pep");
-    }
-    let file = file.display();
-    match (taken, changed.is_empty()) {
-        (Some(taken), true) => tracing::info!(target: events::STATE, "reloaded: {taken}"),
-        (Some(taken), false) => tracing::warn!(
-            target: events::STATE,
-            "reloaded: {taken}; {} of {file} changed since the start as well; restart the client for that",
-            process::join(&changed)
-        ),
-        (None, true) => tracing::info!("nothing to reload: {file} is as it was at the start"),
-        (None, false) => tracing::warn!(
-            "nothing was reloaded: {} of {file} changed since the start; restart the client",
-            process::join(&changed)
-        ),
-    }
 }
 
 /// One socket for both families where the machine has IPv6: servers may be given as names.

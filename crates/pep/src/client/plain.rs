@@ -11,8 +11,8 @@ use tokio::task::LocalSet;
 
 use super::carrier::Carrier;
 use super::frontend::{FrontEnds, own_mark};
+use super::running::until_stopped;
 use super::splitter::Splitter;
-use super::until_stopped;
 use crate::config::{PlainClient, Role};
 use crate::events;
 use crate::metrics::Metrics;

@@ -155,8 +155,11 @@ impl Servers {
         let ServerAddress::Name { host, port } = self.address(server) else {
             return false;
         };
-        let found = self.look_up(host, *port).await;
-        found.is_ok_and(|addresses| !addresses.contains(&address))
+        let found = self.lookups.find_all(host, *port).await;
+        let Ok(addresses) = found else {
+            return false;
+        };
+        !self.routed(addresses).await.contains(&address)
     }
 
     /// Keeps the address of a server that was given by name and has proved to be it.

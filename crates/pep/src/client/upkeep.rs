@@ -9,6 +9,7 @@ use std::future::pending;
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::{CloseCode, LesBody, LesKind};
+use quinn_proto::ConnectionError;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep_until};
 
 use super::connections::{Attempt, Look, Lost, Ready};
@@ -46,47 +47,7 @@ impl Session {
                 }
             }
             ConnectionNotice::UnknownKey(..) => {}
-            ConnectionNotice::Tunnel(TunnelEvent::Ready) => self.on_ready(id),
-            ConnectionNotice::Tunnel(TunnelEvent::Goaway) => {
-                let lost = self.tunnels.state_mut().on_goaway(id);
-                if let Lost::Tunnel { next } = lost {
-                    // Open flows may finish; new ones wait for a server that stays.
-                    self.unready(next, "the server is stopping", false);
-                }
-            }
-            ConnectionNotice::Tunnel(TunnelEvent::Packets) => {
-                self.packet_road().on_packets(id);
-            }
-            ConnectionNotice::Tunnel(TunnelEvent::Families) => {
-                if self.tunnels.ready() == Some(id) {
-                    self.reporter.tell_families();
-                    self.tell_reach();
-                }
-            }
-            ConnectionNotice::Tunnel(TunnelEvent::SleEpoch(epoch, _)) => {
-                if let Some(sle) = self.sle() {
-                    sle.on_epoch(id, epoch);
-                }
-            }
-            ConnectionNotice::Tunnel(TunnelEvent::Les(kind, body)) => self.on_les(id, kind, &body),
-            ConnectionNotice::Tunnel(TunnelEvent::Published(entry, code)) => {
-                if self.tunnels.ready() == Some(id) {
-                    self.published.on_answer(entry, code);
-                }
-            }
-            ConnectionNotice::Tunnel(
-                TunnelEvent::Opened(..)
-                | TunnelEvent::Inbound(..)
-                | TunnelEvent::Segments(_)
-                | TunnelEvent::Publish(_)
-                | TunnelEvent::Flow(_)
-                | TunnelEvent::Query(..)
-                | TunnelEvent::Answer(..)
-                | TunnelEvent::Enrol(_),
-            ) => {}
-            ConnectionNotice::Tunnel(TunnelEvent::Enrolled(code, at)) => {
-                self.connector.on_enrolled(id, code, at);
-            }
+            ConnectionNotice::Tunnel(said) => self.on_said(id, said),
             ConnectionNotice::Outage(outage) => {
                 if self.tunnels.state_mut().on_outage(id, outage) {
                     self.tell_reach();
@@ -96,24 +57,65 @@ impl Session {
             ConnectionNotice::Fault(fault) => {
                 self.on_lost(id, (Told::Trying, Failure::Broken), &printable(fault));
             }
-            ConnectionNotice::Lost(reason) => {
-                let trusts = |engine: &Engine| engine.peek(id).is_some_and(Connection::trusts_last);
-                let proven = self.tunnels.shard().peek(trusts);
-                if proven
-                    && identity::is_unknown_client(&reason)
-                    && self.connector.turns_to_enrolment(id)
-                {
-                    return;
-                }
-                let (told, text) = report::explain(&reason, proven, self.servers.own_key());
-                let failure = match told {
-                    Told::Refused if is_replaced(&reason) => Failure::Replaced,
-                    Told::Refused => Failure::Refused,
-                    _ => Failure::Broken,
-                };
-                self.on_lost(id, (told, failure), &text);
-            }
+            ConnectionNotice::Lost(reason) => self.on_closed(id, &reason),
         }
+    }
+
+    /// Takes what a server says in a tunnel.
+    fn on_said(&self, id: ConnectionId, said: TunnelEvent) {
+        match said {
+            TunnelEvent::Ready => self.on_ready(id),
+            TunnelEvent::Goaway => {
+                let lost = self.tunnels.state_mut().on_goaway(id);
+                if let Lost::Tunnel { next } = lost {
+                    // Open flows may finish; new ones wait for a server that stays.
+                    self.unready(next, "the server is stopping", false);
+                }
+            }
+            TunnelEvent::Packets => self.packet_road().on_packets(id),
+            TunnelEvent::Families => {
+                if self.tunnels.ready() == Some(id) {
+                    self.reporter.tell_families();
+                    self.tell_reach();
+                }
+            }
+            TunnelEvent::SleEpoch(epoch, _) => {
+                if let Some(sle) = self.sle() {
+                    sle.on_epoch(id, epoch);
+                }
+            }
+            TunnelEvent::Les(kind, body) => self.on_les(id, kind, &body),
+            TunnelEvent::Published(entry, code) => {
+                if self.tunnels.ready() == Some(id) {
+                    self.published.on_answer(entry, code);
+                }
+            }
+            TunnelEvent::Enrolled(code, at) => self.connector.on_enrolled(id, code, at),
+            TunnelEvent::Opened(..)
+            | TunnelEvent::Inbound(..)
+            | TunnelEvent::Segments(_)
+            | TunnelEvent::Publish(_)
+            | TunnelEvent::Flow(_)
+            | TunnelEvent::Query(..)
+            | TunnelEvent::Answer(..)
+            | TunnelEvent::Enrol(_) => {}
+        }
+    }
+
+    /// A connection is over, for this `reason`: a server that does not know the client's key may be told of it with a code.
+    fn on_closed(&self, id: ConnectionId, reason: &ConnectionError) {
+        let trusts = |engine: &Engine| engine.peek(id).is_some_and(Connection::trusts_last);
+        let proven = self.tunnels.shard().peek(trusts);
+        if proven && identity::is_unknown_client(reason) && self.connector.turns_to_enrolment(id) {
+            return;
+        }
+        let (told, text) = report::explain(reason, proven, self.servers.own_key());
+        let failure = match told {
+            Told::Refused if is_replaced(reason) => Failure::Replaced,
+            Told::Refused => Failure::Refused,
+            _ => Failure::Broken,
+        };
+        self.on_lost(id, (told, failure), &text);
     }
 
     /// Takes a message of LES; a server that breaks its rules loses the tunnel.

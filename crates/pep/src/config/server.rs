@@ -5,6 +5,7 @@ mod dialling;
 mod les;
 mod listening;
 mod packets;
+mod restart;
 mod sle;
 
 use std::net::SocketAddr;
@@ -144,94 +145,7 @@ impl ServerConfig {
     /// Keys that differ in `fresh` and are read only when a server starts, by their names in the file.
     #[must_use]
     pub fn needing_restart(&self, fresh: &Self) -> Vec<&'static str> {
-        let listens = |page: &Option<Page>| page.as_ref().map(|page| *page.listen);
-        let opens = |page: &Option<Page>| page.as_ref().and_then(|page| page.token.clone());
-        let seals = |config: &Self| config.sle.as_ref().map(|sle| sle.listens().to_vec());
-        let takes = |config: &Self| {
-            let intake = config.sle.as_ref().and_then(|sle| sle.intake.as_ref());
-            intake.map(|intake| (**intake).clone())
-        };
-        let layers = |config: &Self| config.les().map(|les| les.addresses.to_vec());
-        let told_tls = |config: &Self| {
-            let tls = config.listening.tls.as_ref();
-            tls.map(|tls| {
-                let files = tls.certificate.as_ref();
-                let files = files.map(|(one, other)| [one.to_path_buf(), other.to_path_buf()]);
-                (tls.addresses.to_vec(), files, tls.fallback)
-            })
-        };
-        let keys = [
-            (
-                "private_key_file",
-                self.identity.private_key_file != fresh.identity.private_key_file,
-            ),
-            (
-                "listen",
-                *self.listening.addresses != *fresh.listening.addresses,
-            ),
-            ("listen_tls", told_tls(self) != told_tls(fresh)),
-            ("shards", self.listening.shards != fresh.listening.shards),
-            (
-                "connect_timeout",
-                self.dialling.connect_timeout != fresh.dialling.connect_timeout,
-            ),
-            ("drain_timeout", self.drain_timeout != fresh.drain_timeout),
-            ("state_dir", self.state_dir != fresh.state_dir),
-            ("controller", self.controller != fresh.controller),
-            (
-                "allow_classical",
-                self.identity.allow_classical != fresh.identity.allow_classical,
-            ),
-            (
-                "status_socket",
-                self.monitoring.status_socket.as_deref()
-                    != fresh.monitoring.status_socket.as_deref(),
-            ),
-            (
-                "dns.enabled",
-                self.dialling.dns.enabled != fresh.dialling.dns.enabled,
-            ),
-            (
-                "dns.servers",
-                self.dialling.dns.servers != fresh.dialling.dns.servers,
-            ),
-            ("nat64", self.dialling.nat64 != fresh.dialling.nat64),
-            (
-                "metrics.listen",
-                self.monitoring.metrics.as_deref() != fresh.monitoring.metrics.as_deref(),
-            ),
-            (
-                "page.listen",
-                listens(&self.monitoring.page) != listens(&fresh.monitoring.page),
-            ),
-            (
-                "page.token_file",
-                opens(&self.monitoring.page) != opens(&fresh.monitoring.page),
-            ),
-            ("responder", self.asks_otherwise(fresh)),
-            ("sle.listen", seals(self) != seals(fresh)),
-            ("sle.prefixes", takes(self) != takes(fresh)),
-            ("les.listen", layers(self) != layers(fresh)),
-            ("web", self.web.differs(&fresh.web)),
-            ("sandbox", self.sandbox != fresh.sandbox),
-            (
-                "packets.enabled",
-                self.packets.enabled != fresh.packets.enabled,
-            ),
-            ("packets.ipv4", self.packets.ipv4 != fresh.packets.ipv4),
-            ("packets.ipv6", self.packets.ipv6 != fresh.packets.ipv6),
-        ];
-        let changed = keys.into_iter().filter(|(_, changed)| *changed);
-        changed.map(|(key, _)| key).collect()
-    }
-
-    /// True if the responder of `fresh` is another, wherever it stands in the file.
-    fn asks_otherwise(&self, fresh: &Self) -> bool {
-        let told = |config: &Self| {
-            let responder = config.responder.as_ref();
-            responder.map(|responder| (*responder.listen, responder.bounds))
-        };
-        told(self) != told(fresh)
+        restart::needed(self, fresh)
     }
 }
 

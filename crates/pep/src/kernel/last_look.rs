@@ -11,7 +11,7 @@ use crate::process;
 const AGE: Duration = Duration::from_secs(60);
 
 /// Looks take at most one part in so many of the time, however many notices come.
-const SHARE: u32 = 20;
+const SHARE: u32 = 200;
 
 /// Result of the last look at something that others change.
 #[derive(Debug)]
@@ -48,7 +48,8 @@ impl<T> LastLook<T> {
         match (&self.seen, self.at) {
             (Some(_), Some((at, took))) => {
                 let passed = now.saturating_duration_since(at);
-                passed >= AGE || self.stale && passed >= took.saturating_mul(SHARE)
+                let rested = passed >= took.saturating_mul(SHARE);
+                rested && (self.stale || passed >= AGE)
             }
             _ => true,
         }
@@ -100,14 +101,14 @@ mod tests {
         assert_eq!(see(&mut last, 60), 2, "a notice may be lost");
         last.spoil();
         last.at = Some((now, Duration::from_secs(1)));
-        assert_eq!(see(&mut last, 19), 2, "the last look was dear");
+        assert_eq!(see(&mut last, 199), 2, "the last look was dear");
         last.at = Some((now, Duration::from_secs(1)));
         last.forget();
         assert_eq!(see(&mut last, 1), 3, "a repair was made");
         last.spoil();
         last.at = Some((now, Duration::from_secs(1)));
-        assert_eq!(see(&mut last, 20), 4);
-        let failed = last.see(now + AGE * 3, || Err(io::Error::other("no answer")));
+        assert_eq!(see(&mut last, 200), 4);
+        let failed = last.see(now + AGE * 9, || Err(io::Error::other("no answer")));
         assert!(failed.is_err());
         assert!(last.is_due(now), "it is tried again");
     }

@@ -7,7 +7,8 @@
 //!      └────── repair ◄── Keeper (now or later, which line to log, what `status` shows)
 //! ```
 //!
-//! A client, a server and a PEP have one [`Guardian`] each: a thread that looks at every notice and every [`LOOK`]. What belongs to
+//! A client, a server and a PEP have one [`Guardian`] each: a thread that looks at every notice and every [`LOOK`], or less often where
+//! a look is dear. What belongs to
 //! them is a [`Subject`]. When to repair is decided by [`Keeper`], which has no clock.
 
 mod closed_passages;
@@ -36,7 +37,13 @@ use crate::status::KernelRepair;
 /// Without a notice one looks so often: settings have none, and notices may be lost.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Comparisons take at most one part in so many of the time, however many notices come.
+/// Comparisons without a notice take at most one part in so many of the time: of a full routing table each takes tens of milliseconds.
+const SHARE_UNASKED: u32 = 100;
+
+/// Longest time without a comparison, however dear they are.
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// Comparisons after notices take at most one part in so many of the time, however many come.
 const SHARE: u32 = 8;
 
 /// At least so long from one comparison to the next.
@@ -200,19 +207,20 @@ fn keep(shared: &GuardianShared, watch: &Watch, mut subject: impl Subject) {
         }
         let now = process::now();
         // Of its own time: what others do with the processor meanwhile is no reason to be late.
-        let pause = ((process::thread_time() - worked) * SHARE).max(GAP);
+        let worked = process::thread_time() - worked;
+        let pause = (worked * SHARE).max(GAP);
         if !noticed {
             changes.clear();
             // Short of a notice that comes meanwhile this is waited for.
             let due = shared.keeper().poll_timeout();
-            let wait = due.map_or(LOOK, |due| due.saturating_duration_since(now).min(LOOK));
-            if let Err(error) = watch.wait(shared.wake.as_fd(), wait) {
+            let wait = (worked * SHARE_UNASKED).clamp(LOOK, LONGEST);
+            let wait = due.map_or(wait, |due| due.saturating_duration_since(now).min(wait));
+            if let Err(error) = wait_for_notice(shared, watch, now + wait, |new| {
+                merge(&mut changes, new, &mut subject)
+            }) {
                 tracing::error!("the kernel is not watched any more: {error}");
                 return;
             }
-            let mut count = [0; 8];
-            let _ = rustix::io::read(&shared.wake, &mut count);
-            merge(&mut changes, watch.take(), &mut subject);
         }
         // Notices come in bursts: one look serves many, and the first is answered at once.
         let spent = process::now().saturating_duration_since(now);
@@ -220,6 +228,26 @@ fn keep(shared: &GuardianShared, watch: &Watch, mut subject: impl Subject) {
             thread::sleep(pause.saturating_sub(spent).min(LOOK));
             merge(&mut changes, watch.take(), &mut subject);
         }
+    }
+}
+
+/// Waits until `take` says of what was noticed that it calls for a look, the guardian is to stop, or it is `until`.
+fn wait_for_notice(
+    shared: &GuardianShared,
+    watch: &Watch,
+    until: Instant,
+    mut take: impl FnMut(Vec<Change>) -> bool,
+) -> io::Result<()> {
+    loop {
+        let left = until.saturating_duration_since(process::now());
+        watch.wait(shared.wake.as_fd(), left)?;
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&shared.wake, &mut count);
+        if take(watch.take()) || left.is_zero() || shared.stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // Those of a routing daemon come by the hundred, one by one.
+        thread::sleep(GAP.min(left));
     }
 }
 
@@ -269,14 +297,16 @@ impl Sight {
     }
 }
 
-/// Takes in what is `new`; true if anything is.
+/// Takes in what is `new`; true if it calls for a look: what a routing daemon does with its own routes takes away none of ours.
 fn merge(changes: &mut Vec<Change>, new: Vec<Change>, subject: &mut impl Subject) -> bool {
     if new.is_empty() {
         return false;
     }
     subject.notice(&new);
-    changes.extend(new);
-    true
+    let is_ours = |change: &Change| !matches!(change.object, Object::DaemonRoute(_));
+    let before = changes.len();
+    changes.extend(new.into_iter().filter(is_ours));
+    changes.len() > before
 }
 
 /// Program that took away something of `object` last.
@@ -354,6 +384,25 @@ mod tests {
             let _ = self.told.send(());
             Ok(())
         }
+    }
+
+    #[test]
+    fn routes_of_a_routing_daemon_call_for_no_look() {
+        let change = |object| Change {
+            object,
+            removed: true,
+            by: None,
+        };
+        let mut late = Late {
+            stolen: false,
+            told: channel().0,
+        };
+        let (mut changes, daemon) = (Vec::new(), || change(Object::DaemonRoute(254)));
+        assert!(!merge(&mut changes, vec![daemon(), daemon()], &mut late));
+        assert!(changes.is_empty());
+        let mixed = vec![daemon(), change(Object::Route(254)), daemon()];
+        assert!(merge(&mut changes, mixed, &mut late));
+        assert_eq!(changes, [change(Object::Route(254))]);
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Answering {
                 process::join(servers)
             ),
             Some(News::Back(silence)) => {
-                tracing::info!("a resolver answers again after {} s", silence.as_secs())
+                tracing::info!("a resolver answers again after {} s", silence.as_secs());
             }
             None => {}
         }
@@ -83,6 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "any instant will do")]
     fn silence_is_told_once_and_so_is_its_end() {
         let (mut silence, start) = (Silence::default(), Instant::now());
         let at = |second| start + Duration::from_secs(second);

@@ -1,7 +1,5 @@
-//! From a destination to a connected socket: resolve, check each address, connect.
-//!
-//! Every address is checked after resolution and just before it is dialled, so a name that changes
-//! its mind between two lookups gains nothing.
+//! Sockets to destinations, for clients with rights. In which order names are resolved, addresses checked and dialled is
+//! `dial` of the crate `tunnel`.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,14 +8,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
+use bentpipe_proto::tunnel::{Destination, ReplyCode};
+use bentpipe_tunnel::dial::{Found, Network, dial};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
-use super::abreast;
 use super::judge::{Judge, Refusal};
 use super::policy::{Denied, Policy};
 use super::resolver::Resolver;
@@ -91,28 +89,8 @@ impl Dialler {
         destination: &Destination,
         rights: &Rights,
     ) -> Result<(TcpStream, SocketAddr), NotDialled> {
-        timeout(self.patience, self.connect(destination, rights))
-            .await
-            .unwrap_or(Err(ReplyCode::TimedOut.into()))
-    }
-
-    async fn connect(
-        &self,
-        destination: &Destination,
-        rights: &Rights,
-    ) -> Result<(TcpStream, SocketAddr), NotDialled> {
-        if destination.port == 0 {
-            return Err(ReplyCode::Refused.into());
-        }
-        let addresses = self.resolve(destination, rights).await?;
-        abreast::first(addresses, ReplyCode::NameNotFound.into(), async |address| {
-            self.permits_in_time(&rights.policy, address).await?;
-            match open(address, None).await {
-                Ok(stream) => Ok((stream, address)),
-                Err(error) => Err(code_of(&error).into()),
-            }
-        })
-        .await
+        let dialler = self;
+        dial(&Permitted { dialler, rights }, destination, self.patience).await
     }
 
     /// As [`Self::permits`], but waits for what is still being found out.
@@ -143,27 +121,40 @@ impl Dialler {
         let verdict = self.judge.check(policy, address.ip(), service);
         verdict.map_err(|refusal| refused(address.ip(), &refusal))
     }
+}
 
-    async fn resolve(
-        &self,
-        destination: &Destination,
-        rights: &Rights,
-    ) -> Result<Vec<SocketAddr>, ReplyCode> {
-        let name = match &destination.host {
-            Host::Ip(address) => return Ok(vec![SocketAddr::new(*address, destination.port)]),
-            Host::Name(name) => name.as_str(),
-        };
+/// Network as one client may use it.
+struct Permitted<'a> {
+    dialler: &'a Dialler,
+    rights: &'a Rights,
+}
+
+impl Network for Permitted<'_> {
+    type Connection = TcpStream;
+    type Failure = NotDialled;
+
+    async fn resolve<'a>(&'a self, name: &'a str, port: u16) -> Found<'a> {
         // A name that no resolver is asked for, whether there is a responder or not.
         if name.eq_ignore_ascii_case(RESPONDER_NAME) {
-            return Ok(self.responder.into_iter().collect());
+            let own: Vec<_> = self.dialler.responder.into_iter().collect();
+            return own.into();
         }
-        let permit = rights.lookups.clone().acquire_owned().await;
-        let permit = permit.map_err(|_| ReplyCode::Internal)?;
-        let found = self.resolver.look_up(name, permit).await?;
-        let found = found.into_iter();
-        Ok(found
-            .map(|ip| SocketAddr::new(ip, destination.port))
-            .collect())
+        let resolver = &self.dialler.resolver;
+        let found = resolver.look_up(name, &self.rights.lookups).await;
+        found.at(port)
+    }
+
+    async fn check(&self, address: SocketAddr) -> Result<(), NotDialled> {
+        let permitted = self.dialler.permits_in_time(&self.rights.policy, address);
+        permitted.await
+    }
+
+    async fn open(&self, address: SocketAddr) -> Result<TcpStream, ReplyCode> {
+        open(address, None).await.map_err(|error| code_of(&error))
+    }
+
+    async fn pause(&self, time: Duration) {
+        sleep(time).await;
     }
 }
 

@@ -6,26 +6,32 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::net::lookup_host;
+use tokio::select;
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_local};
-use tokio::time::timeout;
 
+use super::names::{self, NameAddresses};
 use super::resolver::Resolver;
 
 /// Time that a caller waits for an answer; the lookup itself goes on.
 const LOOKUP: Duration = Duration::from_secs(2);
 
-type Found = io::Result<Vec<SocketAddr>>;
+/// Lookup that may have been begun for another caller.
+struct UnderWay {
+    /// Addresses of one family, while the other's answer is late; told once.
+    early: oneshot::Receiver<Vec<IpAddr>>,
+    all: JoinHandle<io::Result<Vec<IpAddr>>>,
+}
 
 /// Lookups of names.
 #[derive(Default)]
 pub(crate) struct Lookups {
-    /// Lookups under way, by name and port.
-    under_way: RefCell<BTreeMap<(String, u16), JoinHandle<Found>>>,
+    /// Lookups under way, by name.
+    under_way: RefCell<BTreeMap<String, UnderWay>>,
     /// Asked before the system's library, whose questions are intercepted.
     resolver: Option<Rc<Resolver>>,
 }
@@ -40,33 +46,67 @@ impl Lookups {
         }
     }
 
-    /// The addresses of `host`, in the resolver's order.
-    pub(crate) async fn find(&self, host: &str, port: u16) -> Found {
-        let key = (host.to_owned(), port);
-        let under_way = self.under_way.borrow_mut().remove(&key);
+    /// The addresses of `host`, in the resolver's order; of one family alone where the other's answer is late. Whoever asks again then
+    /// waits for that.
+    pub(crate) async fn find(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        self.look_up(host, port, true).await
+    }
+
+    /// The addresses of `host`, of both families.
+    pub(crate) async fn find_all(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        self.look_up(host, port, false).await
+    }
+
+    async fn look_up(&self, host: &str, port: u16, early: bool) -> io::Result<Vec<SocketAddr>> {
+        let under_way = self.under_way.borrow_mut().remove(host);
         let mut lookup = under_way.unwrap_or_else(|| {
-            let (host, resolver) = (host.to_owned(), self.resolver.clone());
-            spawn_local(look_up(resolver, host, port))
+            let (tell, early) = oneshot::channel();
+            let all = spawn_local(look_up(self.resolver.clone(), host.to_owned(), tell));
+            UnderWay { early, all }
         });
-        let Ok(found) = timeout(LOOKUP, &mut lookup).await else {
-            self.under_way.borrow_mut().insert(key, lookup);
-            return Err(io::ErrorKind::TimedOut.into());
+        let (found, ended) = select! {
+            biased;
+            all = &mut lookup.all => (all.map_err(io::Error::other)?, true),
+            Ok(found) = &mut lookup.early, if early && !lookup.early.is_terminated() => (Ok(found), false),
+            () = tokio::time::sleep(LOOKUP) => (Err(io::ErrorKind::TimedOut.into()), false),
         };
-        let addresses = found.map_err(io::Error::other)??;
-        match addresses.is_empty() {
+        if !ended {
+            self.under_way.borrow_mut().insert(host.to_owned(), lookup);
+        }
+        let found = found?.into_iter();
+        let found: Vec<_> = found.map(|ip| SocketAddr::new(ip, port)).collect();
+        match found.is_empty() {
             true => Err(io::ErrorKind::NotFound.into()),
-            false => Ok(addresses),
+            false => Ok(found),
         }
     }
 }
 
-async fn look_up(resolver: Option<Rc<Resolver>>, host: String, port: u16) -> Found {
-    if let Some(resolver) = resolver {
-        let found = resolver.find(&host).await.into_iter();
-        let found: Vec<_> = found.map(|ip| SocketAddr::new(ip, port)).collect();
-        if !found.is_empty() {
-            return Ok(found);
-        }
+/// All addresses of `host`; `early` is told those of one family if the other's answer is late.
+async fn look_up(
+    resolver: Option<Rc<Resolver>>,
+    host: String,
+    early: oneshot::Sender<Vec<IpAddr>>,
+) -> io::Result<Vec<IpAddr>> {
+    let marked = match &resolver {
+        Some(resolver) => resolver.find(&host).await,
+        None => NameAddresses::default(),
+    };
+    let NameAddresses {
+        mut known,
+        later,
+        fault,
+    } = match marked.known.is_empty() {
+        true => names::look_up_by_system(&host, None).await,
+        false => marked,
+    };
+    if let Some(later) = later {
+        // Nobody may be waiting any more.
+        let _ = early.send(known.clone());
+        known.extend(later.await.unwrap_or_default());
     }
-    Ok(lookup_host((host, port)).await?.collect())
+    match fault {
+        Some(fault) => Err(fault),
+        None => Ok(known),
+    }
 }

@@ -2,19 +2,20 @@
 //!
 //! ```text
 //!   destination ─► resolver.rs ─► addresses ─► judge.rs ─► dial.rs ─► socket
-//!                  nat64.rs                    policy.rs    abreast.rs
+//!                  names.rs                    policy.rs
+//!                  nat64.rs
 //!   listen.rs ─► sockets of hosts that ask ─► strangers.rs
 //! ```
 //!
 //! The server dials what clients ask for; a client dials what goes past the tunnel, and what is published by it.
 
-pub(crate) mod abreast;
 pub(crate) mod answering;
 pub(crate) mod datagrams;
 pub(crate) mod dial;
 pub(crate) mod judge;
 pub(crate) mod listen;
 pub(crate) mod lookup;
+pub(crate) mod names;
 pub(crate) mod nat64;
 pub(crate) mod policy;
 pub(crate) mod prefix;

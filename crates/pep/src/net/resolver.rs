@@ -7,18 +7,17 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::dns::{Answer, Query, Refusal};
-use bentpipe_proto::tunnel::ReplyCode;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::spawn_blocking;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::answering::Answering;
+use super::names::{self, Later, NameAddresses};
 use super::nat64;
 use super::race::{Outcome, Race};
 use crate::process;
@@ -119,52 +118,47 @@ impl Resolver {
     }
 
     /// The addresses of `name`, for this machine to dial: by the resolvers that are configured, after /etc/hosts, or as
-    /// any program of this machine finds them. `permit` is held for as long as that takes, which may be longer than
-    /// anybody waits.
-    pub(crate) async fn look_up(
-        &self,
-        name: &str,
-        permit: OwnedSemaphorePermit,
-    ) -> Result<Vec<IpAddr>, ReplyCode> {
-        if self.configured.is_empty() {
-            return look_up_by_system(name.to_owned(), permit).await;
-        }
-        let found = self.find(name).await;
-        match found.is_empty() {
-            true => Err(ReplyCode::NameNotFound),
-            false => Ok(found),
+    /// any program of this machine finds them, which takes one of the `permits` for each family.
+    pub(crate) async fn look_up<'a>(
+        &'a self,
+        name: &'a str,
+        permits: &Arc<Semaphore>,
+    ) -> NameAddresses<'a> {
+        match self.configured.is_empty() {
+            true => names::look_up_by_system(name, Some(permits.clone())).await,
+            false => self.find(name).await,
         }
     }
 
-    /// The addresses of `name` in /etc/hosts, or if it is not there, those that the resolvers know; empty: none does.
-    pub(crate) async fn find(&self, name: &str) -> Vec<IpAddr> {
+    /// The addresses of `name` in /etc/hosts, or if it is not there, those that the resolvers know.
+    pub(crate) async fn find<'a>(&'a self, name: &str) -> NameAddresses<'a> {
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         if name == "localhost" || name.ends_with(".localhost") {
-            return vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
+            return vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()].into();
         }
         if let Some(known) = self.hosts().get(&name) {
-            return known.clone();
+            return known.clone().into();
         }
         self.addresses(&name).await
     }
 
     /// The addresses that resolvers know of `name`: IPv6 first where this machine has a route of it.
-    async fn addresses(&self, name: &str) -> Vec<IpAddr> {
-        let one = async |ipv6| {
-            let query = Query::for_addresses(name, ipv6)?;
-            let answer = Answer::decode(&self.ask(&query).await?, &query).ok()?;
-            let family = answer
-                .addresses()
-                .filter(|address| address.is_ipv6() == ipv6);
-            Some(family.collect::<Vec<_>>())
+    async fn addresses<'a>(&'a self, name: &str) -> NameAddresses<'a> {
+        let one = |ipv6| -> Later<'a> {
+            let query = Query::for_addresses(name, ipv6);
+            Box::pin(async move { Ok(self.of_family(query, ipv6).await.unwrap_or_default()) })
         };
-        let (v6, v4) = tokio::join!(one(true), one(false));
-        let (v6, v4) = (v6.unwrap_or_default(), v4.unwrap_or_default());
-        let usable = |address: &IpAddr| process::source_address(*address).is_some();
-        match v6.first().is_some_and(usable) {
-            true => [v6, v4].concat(),
-            false => [v4, v6].concat(),
-        }
+        let usable = |address| process::source_address(address).is_some();
+        names::either(one(true), one(false), usable).await
+    }
+
+    async fn of_family(&self, query: Option<Query>, ipv6: bool) -> Option<Vec<IpAddr>> {
+        let query = query?;
+        let answer = Answer::decode(&self.ask(&query).await?, &query).ok()?;
+        let family = answer
+            .addresses()
+            .filter(|address| address.is_ipv6() == ipv6);
+        Some(family.collect())
     }
 
     /// Addresses that the resolvers give for the name that shows a translator's prefix.
@@ -277,21 +271,6 @@ fn parse_hosts(text: &str) -> Hosts {
         }
     }
     hosts
-}
-
-/// The addresses of `name` as the system's library finds them, which occupies a thread.
-async fn look_up_by_system(
-    name: String,
-    permit: OwnedSemaphorePermit,
-) -> Result<Vec<IpAddr>, ReplyCode> {
-    let found = spawn_blocking(move || {
-        // Held until the library returns, which may be long after the flow has given up.
-        let _permit = permit;
-        let found = (name, 0).to_socket_addrs()?;
-        Ok::<_, io::Error>(found.map(|address| address.ip()).collect())
-    });
-    let found = found.await.map_err(|_| ReplyCode::Internal)?;
-    found.map_err(|_| ReplyCode::NameNotFound)
 }
 
 /// The resolvers that this machine uses; none if its file makes no sense. `marked`: those that programs of this machine ask in turn,

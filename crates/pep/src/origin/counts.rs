@@ -30,6 +30,8 @@ pub(super) struct OriginCounts {
     pub(super) unlisted_servers: Cell<u64>,
     /// Terminals that are not listed.
     pub(super) unlisted_clients: Cell<u64>,
+    /// Pages of clients that were read no further, for want of processor time.
+    pub(super) unread: Cell<u64>,
     /// Requests of hubs for what they may not have.
     pub(super) refused: Cell<u64>,
 }
@@ -57,6 +59,7 @@ impl OriginCounts {
                 unlisted_hubs: unlisted.count.load(Ordering::Relaxed),
                 unlisted_servers: self.unlisted_servers.get(),
                 unlisted_clients: self.unlisted_clients.get(),
+                unread: self.unread.get(),
                 hubs: self.refused.get(),
             },
             ..OriginFigures::default()

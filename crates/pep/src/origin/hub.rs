@@ -8,7 +8,7 @@ use std::time::Duration;
 use bentpipe_sealed::dssl::{
     HubFrame, HubFrameReader, MAX_ASKED, MAX_CHUNK, ObjectId, ObjectWriter, SessionId,
 };
-use bentpipe_web::{MAX_OBJECT, Part, Request};
+use bentpipe_web::{Body, MAX_OBJECT, Part, Request};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
@@ -179,8 +179,14 @@ impl HubLine {
         let web = web.map_err(|_| Unfit)?;
         let upstream = Upstream::send(web, request.head()).await;
         let mut upstream = upstream.map_err(|_| Unfit)?;
-        let head = head(&mut upstream).await?;
-        if head.len() > MAX_CHUNK || !session.spend(head.len()) {
+        let (head, body) = head(&mut upstream).await?;
+        // Objects that come abreast would else all have had too little of what the page may have.
+        let known = match body {
+            Body::Length(length) => length.saturating_add(head.len() as u64),
+            Body::Chunked | Body::UntilClose => 0,
+        };
+        let begins = known.max(head.len() as u64);
+        if head.len() > MAX_CHUNK || begins > MAX_OBJECT || !session.spend(begins) {
             return Err(Unfit);
         }
         let (mut size, mut held) = (head.len() as u64, BytesMut::new());
@@ -189,8 +195,9 @@ impl HubLine {
             let next = timeout(SILENCE, upstream.next()).await;
             match next.map_err(|_| Unfit)?.map_err(|_| Unfit)? {
                 NextPart::Part(Part::Body(bytes, _)) => {
-                    size += bytes.len() as u64;
-                    if size > MAX_OBJECT || !session.spend(bytes.len()) {
+                    let more = bytes.len() as u64;
+                    size += more;
+                    if size > MAX_OBJECT || known == 0 && !session.spend(more) {
                         return Err(Unfit);
                     }
                     held.extend_from_slice(&bytes);
@@ -217,14 +224,14 @@ impl HubLine {
     }
 }
 
-/// Head of a response that may be kept for another request.
-async fn head(upstream: &mut Upstream) -> Result<Bytes, Unfit> {
+/// Head of a response that may be kept for another request, and what follows it.
+async fn head(upstream: &mut Upstream) -> Result<(Bytes, Body), Unfit> {
     loop {
         let next = timeout(SILENCE, upstream.next()).await;
         match next.map_err(|_| Unfit)?.map_err(|_| Unfit)? {
             NextPart::Part(Part::Interim(_)) => {}
             NextPart::Part(Part::Head(response, head)) if response.is_storable() => {
-                return Ok(head);
+                return Ok((head, response.body()));
             }
             _ => return Err(Unfit),
         }

@@ -14,6 +14,7 @@ mod counts;
 mod guests;
 mod hub;
 mod ordinary;
+mod reading;
 mod reload;
 mod sessions;
 mod terminal;
@@ -53,6 +54,7 @@ use crate::status::{OriginCertificate, OriginFigures, OriginWebServer, Side, Sta
 use crate::stop::{self, StopSignal};
 use counts::{OriginComplaints, OriginCounts, UnlistedHubs, count};
 use guests::{GuestPeer, Guests};
+use reading::ReadingShares;
 use sessions::SealedSessions;
 use tls::{Speaker, Speakers};
 use web_server::WebServer;
@@ -94,6 +96,8 @@ struct OriginServer {
     sessions: SealedSessions,
     strangers: Rc<Strangers>,
     guests: Rc<Guests>,
+    /// Processor time for links in pages.
+    reading: ReadingShares,
     /// Places for fetches of hubs that are connected.
     fetching: RefCell<HashMap<PublicKey, Weak<Semaphore>>>,
     counts: OriginCounts,
@@ -118,6 +122,7 @@ pub fn run(config: OriginConfig) -> Result<(), RunError> {
         sessions: SealedSessions::default(),
         strangers: Strangers::new(),
         guests: Rc::default(),
+        reading: ReadingShares::default(),
         fetching: RefCell::default(),
         counts: OriginCounts::default(),
         complaints: OriginComplaints::new(),
@@ -314,17 +319,21 @@ impl OriginServer {
             return self.complain("too many connections at one time; new ones are reset");
         };
         tokio::select! {
-            () = self.attend(speaker, tls) => {}
+            () = self.attend((speaker, from), tls) => {}
             () = guest.evicted() => count(&self.counts.displaced),
         }
     }
 
     /// Serves a peer whose handshake is done.
-    async fn attend(self: &Rc<Self>, speaker: Speaker, tls: TlsStream<TcpStream>) {
+    async fn attend(
+        self: &Rc<Self>,
+        (speaker, from): (Speaker, GuestPeer),
+        tls: TlsStream<TcpStream>,
+    ) {
         match speaker {
             Speaker::Terminal(key) => {
                 count(&self.counts.terminals);
-                Box::pin(terminal::serve(self, tls, key)).await;
+                Box::pin(terminal::serve(self, tls, (key, from))).await;
             }
             Speaker::Hub(key) => {
                 count(&self.counts.hubs);

@@ -29,8 +29,10 @@ pub(super) struct SealedSession {
     /// Ends of the terminal's connection.
     pub(super) ends: ClientEnds,
     machine: RefCell<OriginSession>,
-    /// Requests for objects that were announced and that nobody has fetched.
-    requests: RefCell<HashMap<ObjectId, Request>>,
+    /// Request for the page.
+    page: RefCell<Option<Request>>,
+    /// Paths of its objects that were announced and that nobody has fetched; requests would each be as long as the page's.
+    targets: RefCell<HashMap<ObjectId, String>>,
     hub: RefCell<SessionHub>,
     /// Places for fetches at one time.
     pub(super) fetching: Semaphore,
@@ -53,7 +55,8 @@ impl SealedSession {
             peers,
             ends,
             machine: RefCell::new(machine),
-            requests: RefCell::default(),
+            page: RefCell::default(),
+            targets: RefCell::default(),
             hub: RefCell::new(SessionHub::Awaited(Vec::new())),
             fetching: Semaphore::new(MAX_AT_ONCE),
             left: Cell::new(MAX_PAGE),
@@ -61,28 +64,30 @@ impl SealedSession {
     }
 
     /// A request begins, whose page may have objects.
-    pub(super) fn begin_page(&self, page: u32) {
+    pub(super) fn begin_page(&self, page: u32, request: Request) {
         self.machine.borrow_mut().begin_page(page);
-        self.requests.borrow_mut().retain(|id, _| id.page() >= page);
+        self.page.replace(Some(request));
+        self.targets.borrow_mut().clear();
         self.left.set(MAX_PAGE);
     }
 
     /// Announces objects of a page to the hub.
-    pub(super) fn announce(&self, page: u32, promises: &[Frame], requests: Vec<(u64, Request)>) {
-        let targets = promises.iter().filter_map(|promise| match promise {
-            Frame::Promise { id, target } => {
-                Some((*id, String::from_utf8_lossy(target).into_owned()))
-            }
-            _ => None,
-        });
+    pub(super) fn announce(&self, page: u32, promises: &[Frame]) {
+        let targets = || {
+            promises.iter().filter_map(|promise| match promise {
+                Frame::Promise { id, target } => {
+                    Some((*id, String::from_utf8_lossy(target).into_owned()))
+                }
+                _ => None,
+            })
+        };
         if matches!(*self.hub.borrow(), SessionHub::Lost) {
             return;
         }
-        let frames = self.machine.borrow_mut().announce(page, targets);
-        let own = requests
-            .into_iter()
-            .filter_map(|(index, request)| Some((ObjectId::new(page, index)?, request)));
-        self.requests.borrow_mut().extend(own);
+        let frames = self.machine.borrow_mut().announce(page, targets());
+        let own =
+            targets().filter_map(|(index, target)| Some((ObjectId::new(page, index)?, target)));
+        self.targets.borrow_mut().extend(own);
         for frame in frames.unwrap_or_default() {
             self.say(frame);
         }
@@ -126,14 +131,15 @@ impl SealedSession {
 
     /// Begins an object; `None`: there is none, or it was fetched before.
     pub(super) fn begin(&self, id: ObjectId) -> Option<(Request, ObjectWriter)> {
-        let request = self.requests.borrow_mut().remove(&id)?;
+        let target = self.targets.borrow_mut().remove(&id)?;
+        let request = self.page.borrow().as_ref()?.of_object(&target)?;
         let writer = self.machine.borrow_mut().fetch(id)?;
         Some((request, writer))
     }
 
     /// Takes `bytes` of what the page's objects may have; false: there is no more.
-    pub(super) fn spend(&self, bytes: usize) -> bool {
-        let left = self.left.get().checked_sub(bytes as u64);
+    pub(super) fn spend(&self, bytes: u64) -> bool {
+        let left = self.left.get().checked_sub(bytes);
         left.map(|left| self.left.set(left)).is_some()
     }
 

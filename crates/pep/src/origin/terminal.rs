@@ -4,25 +4,29 @@ use std::io;
 use std::rc::Rc;
 
 use bentpipe_sealed::dssl::{DSSL_HELLO, DsslHello, ObjectId, OriginSession, Secrets};
-use bentpipe_web::{Ahead, MAX_REQUEST, Part, Request, Scheme, Verdict, judge};
+use bentpipe_web::{Ahead, MAX_PIECES, MAX_REQUEST, Part, Request, Scheme, Verdict, judge};
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
 use super::counts::count;
+use super::guests::GuestPeer;
 use super::sessions::SealedSession;
 use super::upstream::{ClientEnds, Upstream, connect};
 use super::web_server::WebStream;
 use super::{OriginServer, PATIENCE, SILENT, ordinary};
-use crate::asked::NextPart;
+use crate::asked::{NextPart, is_quiet};
 use crate::keys::PublicKey;
 use crate::process;
+use crate::reading::timed;
 use crate::relay::over_tcp::OverTcp as _;
 
 /// One K1 connection.
 struct K1Server {
+    peer: GuestPeer,
     tls: TlsStream<TcpStream>,
     unread: BytesMut,
     session: Rc<SealedSession>,
@@ -40,8 +44,12 @@ enum Course {
     Reset,
 }
 
-/// Serves the terminal with this `key` to its end.
-pub(super) async fn serve(origin: &OriginServer, mut tls: TlsStream<TcpStream>, key: PublicKey) {
+/// Serves the terminal with this `key`, for which processor time counts as `peer`'s, to its end.
+pub(super) async fn serve(
+    origin: &OriginServer,
+    mut tls: TlsStream<TcpStream>,
+    (key, peer): (PublicKey, GuestPeer),
+) {
     let mut hello = [0; DSSL_HELLO];
     let read = timeout(PATIENCE, tls.read_exact(&mut hello)).await;
     let hello = match (read, DsslHello::decode(&hello)) {
@@ -66,6 +74,7 @@ pub(super) async fn serve(origin: &OriginServer, mut tls: TlsStream<TcpStream>, 
     };
     count(&origin.counts.sessions);
     let mut k1 = K1Server {
+        peer,
         tls,
         unread: BytesMut::new(),
         session: entered.session.clone(),
@@ -123,6 +132,7 @@ impl K1Server {
     /// Answers requests until the connection is over, or says something else than plain GETs, which is true.
     async fn requests(&mut self, origin: &OriginServer) -> io::Result<bool> {
         for page in 0..ObjectId::PAGES {
+            let mut pieces = 0;
             let request = loop {
                 match judge(Scheme::Https, &self.unread) {
                     Verdict::Get(request, used) => {
@@ -130,7 +140,8 @@ impl K1Server {
                         break request;
                     }
                     Verdict::Plain => return Ok(true),
-                    Verdict::Incomplete => {}
+                    Verdict::Incomplete if pieces == MAX_PIECES => return Ok(true),
+                    Verdict::Incomplete => pieces += 1,
                 }
                 // One that says nothing holds a place.
                 let read = timeout(SILENT, self.read()).await;
@@ -140,7 +151,7 @@ impl K1Server {
                 }
             };
             if request.is_page() {
-                self.session.begin_page(page);
+                self.session.begin_page(page, request.clone());
             }
             match self.answer(origin, page, &request).await? {
                 Course::Open if !request.closes() => {}
@@ -171,7 +182,8 @@ impl K1Server {
         origin: &OriginServer,
         head: &[u8],
     ) -> io::Result<(Upstream, NextPart)> {
-        if let Some(web) = self.web.take()
+        if let Some(mut web) = self.web.take()
+            && is_quiet(&mut web)
             && let Ok(mut upstream) = Upstream::send(web, head).await
             && let Ok(next @ NextPart::Part(_)) = upstream.next().await
         {
@@ -212,7 +224,7 @@ impl K1Server {
                 }
                 NextPart::Part(Part::Body(bytes, payload)) => {
                     if let Some(ahead) = &mut ahead {
-                        self.announce(page, ahead, &payload);
+                        self.announce(origin, page, ahead, &payload).await;
                     }
                     self.write(&bytes).await?;
                 }
@@ -244,11 +256,22 @@ impl K1Server {
         self.tls.flush().await
     }
 
-    fn announce(&self, page: u32, ahead: &mut Ahead, payload: &[u8]) {
-        let promises = ahead.read(payload);
-        let requests = std::iter::from_fn(|| ahead.promised()).collect();
-        if !promises.is_empty() {
-            self.session.announce(page, &promises, requests);
+    /// Announces what `payload` of the page links to, as far as there is processor time for that.
+    async fn announce(&self, origin: &OriginServer, page: u32, ahead: &mut Ahead, payload: &[u8]) {
+        ahead.push(payload);
+        while ahead.has_more() {
+            if !origin.reading.is_left(self.peer, process::now()) {
+                count(&origin.counts.unread);
+                ahead.stop_reading();
+                return;
+            }
+            let (promises, took) = timed(|| ahead.read());
+            origin.reading.spend(self.peer, took);
+            if !promises.is_empty() {
+                self.session.announce(page, &promises);
+            }
+            // All others have their turn: a few bytes may hold much to read.
+            yield_now().await;
         }
     }
 }

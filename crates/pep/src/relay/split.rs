@@ -217,28 +217,37 @@ impl Split {
             }
             lane(&right, &left, read, &splits.scratch).await
         };
-        let outcome = both(&left, &right, up, down).await;
-        match outcome {
-            Ok(()) => {
-                for socket in [&near, &far] {
-                    let _ = SockRef::from(socket).set_linger(None);
-                }
-                Outcome::Closed
+        let done = both(&left, &right, up, down).await;
+        ended((near, far), done, &splits).await
+    }
+}
+
+/// Ends both sockets as the relay has `done`: in order, or with a reset of the one that is left once it has all.
+async fn ended(
+    (near, far): (TcpStream, TcpStream),
+    done: Result<(), Broken>,
+    splits: &Splits,
+) -> Outcome {
+    match done {
+        Ok(()) => {
+            for socket in [&near, &far] {
+                let _ = SockRef::from(socket).set_linger(None);
             }
-            Err(Broken::By(Who::Near)) => {
-                drop(near);
-                delivered(&far).await;
-                Outcome::LanReset
-            }
-            Err(Broken::By(Who::Far)) => {
-                drop(far);
-                delivered(&near).await;
-                Outcome::PeerReset
-            }
-            Err(Broken::Refused(code)) => {
-                splits.refused.set(splits.refused.get() + 1);
-                Outcome::Refused(code)
-            }
+            Outcome::Closed
+        }
+        Err(Broken::By(Who::Near)) => {
+            drop(near);
+            delivered(&far).await;
+            Outcome::LanReset
+        }
+        Err(Broken::By(Who::Far)) => {
+            drop(far);
+            delivered(&near).await;
+            Outcome::PeerReset
+        }
+        Err(Broken::Refused(code)) => {
+            splits.refused.set(splits.refused.get() + 1);
+            Outcome::Refused(code)
         }
     }
 }
@@ -268,6 +277,19 @@ async fn hangup(socket: &TcpStream) {
     let _ = socket.ready(Interest::ERROR).await;
 }
 
+/// Writes all that is `owed`.
+async fn pay(to: &TcpStream, owed: &mut Bytes) -> io::Result<()> {
+    while !owed.is_empty() {
+        to.writable().await?;
+        match to.try_write(owed) {
+            Ok(n) => owed.advance(n),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// One direction, until its FIN has been passed on.
 async fn lane(
     from: &End<'_>,
@@ -276,16 +298,8 @@ async fn lane(
     scratch: &RefCell<Vec<u8>>,
 ) -> Result<(), Broken> {
     loop {
-        while !owed.is_empty() {
-            let written = match to.socket.writable().await {
-                Ok(()) => to.socket.try_write(&owed),
-                Err(error) => Err(error),
-            };
-            match written {
-                Ok(n) => owed.advance(n),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return lose(from, to).await,
-            }
+        if pay(to.socket, &mut owed).await.is_err() {
+            return lose(from, to).await;
         }
         if from.socket.readable().await.is_err() {
             return Err(Broken::By(from.who));

@@ -47,7 +47,7 @@ use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
-use crate::shard::{Driver, Exits, Pulse, PulseView, Shard};
+use crate::shard::{Driver, PulseView, Shard};
 use crate::status::{Memory, PepSide, Side, StatusReport};
 use crate::stop::{self, StopSignal};
 use bentpipe_tunnel::engine::{ConnectionNotice, Event};
@@ -88,18 +88,10 @@ pub fn run(config: PepConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         };
         let mut engine = engine(&config, &key, setup, &pool);
         if let Some(qlog) = qlog {
-            engine.trace_with(Box::new(move |now| qlog.trace(now)));
+            qlog.follow(&mut engine);
         }
         let shard = Shard::new(engine);
-        let driver_pulse = Pulse::default();
-        let pulse = driver_pulse.view();
-        let mut driver = Driver::new(
-            shard.clone(),
-            (socket, Exits::default()),
-            None,
-            driver_pulse,
-        )?;
-        driver.hear_failures();
+        let (driver, pulse) = Driver::of_only_shard(shard.clone(), socket)?;
         let link = PeerLink::new(config.clone(), &key, key_log, (shard.clone(), dual_stack))?;
         let layered = config.les.as_ref();
         let keys = layered.map(|les| ClientKeys::open(les, &key, config.identity.allow_classical));

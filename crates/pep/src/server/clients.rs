@@ -9,8 +9,8 @@ use std::time::Instant;
 use bentpipe_proto::tunnel::EnrolCode;
 use bentpipe_units::BitRate;
 
-use super::bucket::Bucket;
 use super::enrolled::Recorded;
+use crate::bucket::Bucket;
 use crate::config::{ClientKey, Permit, ServerConfig};
 use crate::net::dial::Rights;
 use crate::net::policy::Policy;

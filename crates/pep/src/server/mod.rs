@@ -4,7 +4,6 @@
 //! what they need: sockets, signals, the part of the kernel that works for a server.
 //! A client's rights are looked up in one shared list, which SIGHUP replaces.
 
-mod bucket;
 mod clients;
 mod command;
 mod connected;
@@ -22,6 +21,7 @@ mod no_packets;
 mod notices;
 #[cfg(target_os = "linux")]
 mod packets;
+mod parts;
 mod plain;
 mod pool;
 mod publish;
@@ -66,6 +66,7 @@ use les::{LayeredTunnels, LesDoor, LesInbox};
 #[cfg(not(target_os = "linux"))]
 use no_packets as packets;
 use packets::Network;
+use parts::{Entrances, Offers, ServerParts};
 use pool::Pool;
 use responder::ResponderServer;
 use sle::{FreshFlow, SealedTunnels, SleDoor};
@@ -111,41 +112,33 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         let tunnels = (sealed.as_ref(), layered.as_ref());
         (orders, open_doors(config, tunnels, sockets.len())?)
     };
-    let (door, wires) = doors.tls.unzip();
-    let (sle, flows) = doors.sle.unzip();
-    let (les, packets) = doors.les.unzip();
     // Last of what another daemon may have: with it comes a device.
     let mut network = Network::start(config, sockets.len());
-    if network.packets.is_none() && layered.is_some() {
-        tracing::warn!("there is no device for packets: clients are not offered LES");
-    }
-    let offers_les = network.packets.is_some();
-    let (layered, les) = (layered.filter(|_| offers_les), les.filter(|_| offers_les));
+    let (les, layered) = only_with_device(&network, doors.les, layered);
     let paths = Arc::new(PathMemory::load(&config.state_dir, Role::Server));
-    let pool = Pool::start(
+    let (door, wires) = doors.tls.unzip();
+    let (sle, flows) = doors.sle.unzip();
+    let (les, packets) = les.unzip();
+    let parts = ServerParts {
         config,
-        &key,
-        &setup,
-        &clients,
-        &paths,
-        &mut network,
-        orders.responder.inside(),
+        key: &key,
+        setup,
+        clients: &clients,
+        paths: &paths,
+        responder: orders.responder.inside(),
         qlog,
+    };
+    let entrances = Entrances {
         sockets,
-        wires.unwrap_or_default(),
-        (sealed, flows.unwrap_or_default()),
-        (layered, packets.unwrap_or_default()),
-    )?;
+        wires: wires.unwrap_or_default().into_iter(),
+        flows: flows.unwrap_or_default().into_iter(),
+        packets: packets.unwrap_or_default().into_iter(),
+    };
+    let pool = Pool::start(&parts, Offers { sealed, layered }, &mut network, entrances)?;
     let supervision = async {
-        if let Some(door) = &door {
-            door.serve();
-        }
-        if let Some(door) = &sle {
-            door.serve();
-        }
-        if let Some(door) = &les {
-            door.serve();
-        }
+        door.iter().for_each(|door| door.serve());
+        sle.iter().for_each(|door| door.serve());
+        les.iter().for_each(|door| door.serve());
         let doors = (door.as_deref(), sle.as_deref());
         pool.supervise(config, orders, &clients, &paths, &network, doors)
             .await
@@ -153,6 +146,19 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let result = LocalSet::new().block_on(&runtime, supervision);
     paths.write();
     result
+}
+
+/// The door of LES and its associations, where there is a device for their packets.
+fn only_with_device<D>(
+    network: &Network,
+    door: Option<D>,
+    layered: Option<Arc<LayeredTunnels>>,
+) -> (Option<D>, Option<Arc<LayeredTunnels>>) {
+    let has_device = network.packets.is_some();
+    if !has_device && layered.is_some() {
+        tracing::warn!("there is no device for packets: clients are not offered LES");
+    }
+    (door.filter(|_| has_device), layered.filter(|_| has_device))
 }
 
 /// Parts with which the engines of all shards take handshakes.

@@ -8,7 +8,9 @@ use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::tunnel::{DecodeError, MAX_OPEN, Open, Reply, ReplyCode, StreamKind};
+use bentpipe_proto::tunnel::{
+    DecodeError, Destination, MAX_OPEN, Open, Reply, ReplyCode, StreamKind,
+};
 use bytes::Bytes;
 use ipnet::IpNet;
 use socket2::SockRef;
@@ -168,21 +170,7 @@ impl SplitServer {
         let destination = open.destination;
         // From now on it is one of the client's flows.
         let splits = client.splits.clone();
-        let dialled = if client.active() > client.max_flows {
-            Err(ReplyCode::LimitReached)
-        } else {
-            let dialled = Box::pin(self.dialler.dial(&destination, &client.rights)).await;
-            dialled.map(|(stream, _)| stream).map_err(|refused| {
-                if let Some((address, denied)) = refused.denied {
-                    tracing::debug!(
-                        "{address} is denied: {denied} of [[client]] {}",
-                        client.name
-                    );
-                }
-                refused.code
-            })
-        };
-        match dialled {
+        match self.dial(&client, &destination).await {
             Ok(origin) => {
                 if let Some(controller) = &self.controller {
                     controller.apply(&origin);
@@ -206,6 +194,25 @@ impl SplitServer {
                 turn_away(&socket, &reply(code, None)).await;
             }
         }
+    }
+
+    /// Connects to `destination` with the rights of `client`, if it may have one more flow.
+    async fn dial(
+        &self,
+        client: &SplitClient,
+        destination: &Destination,
+    ) -> Result<TcpStream, ReplyCode> {
+        if client.active() > client.max_flows {
+            return Err(ReplyCode::LimitReached);
+        }
+        let dialled = Box::pin(self.dialler.dial(destination, &client.rights)).await;
+        dialled.map(|(stream, _)| stream).map_err(|refused| {
+            if let Some((address, denied)) = refused.denied {
+                let name = &client.name;
+                tracing::debug!("{address} is denied: {denied} of [[client]] {name}");
+            }
+            refused.code
+        })
     }
 
     fn reload(&self) {

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,31 +16,21 @@ use super::Orders;
 use super::clients::Clients;
 use super::command::Command;
 use super::families::{self, DefaultRoutes, Reached};
-use super::les::{LayeredTunnels, LesInbox};
-use super::notices::Notices;
 use super::packets::Network;
+use super::parts::{Entrances, Offers, ServerParts, share};
 use super::registry::Registry;
-use super::shares::ClientPlaces;
-use super::sle::{FreshFlow, IntakeRules, SealedTunnels, SleDoor};
-use super::tls::{Inboxes, TlsDoor};
-use super::worker::{Arrivals, Shared, Worker};
+use super::sle::{IntakeRules, SleDoor};
+use super::tls::TlsDoor;
+use super::worker::Shared;
 use crate::config::{Client, ServerConfig};
 use crate::events;
-use crate::keys::PrivateKey;
-use crate::net::nat64::Translations;
 use crate::paths::PathMemory;
 use crate::process::{self, RunError};
-use crate::qlog::Qlog;
 use crate::sandbox;
 use crate::service_manager::ServiceManager;
-use crate::shard::{Exits, Neighbours, Pulse, PulseView};
+use crate::shard::{Exits, Neighbours, PulseView};
 use crate::status::{self, ClientStatus, Memory, Side, StatusReport};
 use crate::stop::{self, StopSignal};
-use crate::trust::{trust, trust_shown};
-use bentpipe_sealed::dssl::ALPN_HUB;
-use bentpipe_tunnel::engine::ServerSetup;
-use bentpipe_tunnel::engine::identity;
-use bentpipe_tunnel::transport::MemoryPool;
 
 /// Between looks at which families have a route.
 const LOOK: Duration = Duration::from_secs(1);
@@ -61,38 +51,24 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    #[expect(clippy::too_many_arguments, reason = "what a server is made of, once")]
-    /// Starts a shard on each of `sockets`.
+    /// Starts a shard at each of the sockets of `entrances`.
     pub(super) fn start(
-        config: &ServerConfig,
-        key: &PrivateKey,
-        setup: &ServerSetup,
-        clients: &Arc<Clients>,
-        paths: &Arc<PathMemory>,
+        parts: &ServerParts<'_>,
+        offers: Offers,
         network: &mut Network,
-        responder: Option<SocketAddr>,
-        qlog: Option<Qlog>,
-        sockets: Vec<UdpSocket>,
-        wires: Inboxes,
-        (sealed, flows): (Option<Arc<SealedTunnels>>, Vec<mpsc::Receiver<FreshFlow>>),
-        (layered, packets): (Option<Arc<LayeredTunnels>>, Vec<LesInbox>),
+        mut entrances: Entrances,
     ) -> Result<Self, RunError> {
+        let sockets = std::mem::take(&mut entrances.sockets);
         let (senders, receivers): (Vec<_>, Vec<_>) =
             sockets.iter().map(|_| mpsc::unbounded_channel()).unzip();
         let registry = Registry::new(senders.clone());
-        let shared = Shared {
-            sealed,
-            layered,
-            ..share(config, key, (clients, registry, paths), network)?
-        };
-        let (mut wires, mut flows) = (wires.into_iter(), flows.into_iter());
-        let mut packets = packets.into_iter();
-        let (end, ended) = mpsc::unbounded_channel();
-        let (mut reports, mut pulses) = (Vec::new(), Vec::new());
+        let shared = share(parts, registry, offers, network)?;
         let mut routes = DefaultRoutes::new();
         // Nothing is promised of which nothing is known.
-        let found = routes.look(&clients.allowed()).unwrap_or_default();
+        let found = routes.look(&parts.clients.allowed()).unwrap_or_default();
         families::report(None, found);
+        let (end, ended) = mpsc::unbounded_channel();
+        let (mut reports, mut pulses) = (Vec::new(), Vec::new());
         let addresses = sockets.iter().map(UdpSocket::local_addr);
         let addresses = addresses
             .collect::<io::Result<Vec<_>>>()
@@ -103,31 +79,11 @@ impl Pool {
             .zip(sockets)
             .zip(receivers);
         for (index, ((neighbours, socket), commands)) in shards.enumerate() {
-            let report = Reports::default();
-            reports.push(report.clone());
-            let pulse = Pulse::default();
-            pulses.push(pulse.view());
-            let worker = Worker {
-                index: u8::try_from(index).unwrap_or(u8::MAX),
-                shared: shared.clone(),
-                reset_key: identity::reset_key(key),
-                setup: setup.clone(),
-                commands,
-                report,
-                pulse,
-                drain_timeout: config.drain_timeout,
-                controller: config.controller,
-                dialling: config.dialling.clone(),
-                responder,
-                inbox: network.inboxes[index].take(),
-                arrivals: Arrivals {
-                    wires: wires.next(),
-                    flows: flows.next(),
-                    layered: packets.next(),
-                },
-                qlog: qlog.clone(),
-                families: found,
-            };
+            let inbox = network.inboxes[index].take();
+            let arrivals = entrances.of_next();
+            let worker = parts.worker(index, &shared, found, (commands, inbox, arrivals));
+            reports.push(worker.report.clone());
+            pulses.push(worker.pulse.view());
             let exits = exits.beside(&socket).map_err(RunError::Io)?;
             spawn(index, &end, move || worker.run((socket, exits), neighbours))?;
         }
@@ -178,13 +134,7 @@ impl Pool {
                 .collect(),
             ..report(config, started, families.get(), &reports, &shared, door)
         };
-        let listening = process::join(&config.listening.addresses);
-        tracing::info!(
-            target: events::STATE,
-            "ready: serving {} on {listening} with {}",
-            status::quantity(clients.len() as u64, "client"),
-            status::quantity(self.commands.len() as u64, "thread")
-        );
+        self.announce(config, clients);
         let manager = ServiceManager::find();
         manager.ready();
         tokio::select! {
@@ -197,6 +147,16 @@ impl Pool {
             outcome = self.obey(config, clients, (stop, hangup), &families, &manager) => return outcome,
         }
         Ok(())
+    }
+
+    fn announce(&self, config: &ServerConfig, clients: &Clients) {
+        let listening = process::join(&config.listening.addresses);
+        tracing::info!(
+            target: events::STATE,
+            "ready: serving {} on {listening} with {}",
+            status::quantity(clients.len() as u64, "client"),
+            status::quantity(self.commands.len() as u64, "thread")
+        );
     }
 
     /// Obeys signals, and looks now and then at which families have a route, until every shard has ended.
@@ -297,37 +257,6 @@ impl Pool {
             Err(error) => tracing::error!("not reloaded, the old list stays: {error}"),
         }
     }
-}
-
-/// Common property of shards, without tunnels beside theirs.
-fn share(
-    config: &ServerConfig,
-    key: &PrivateKey,
-    (clients, registry, paths): (&Arc<Clients>, Registry, &Arc<PathMemory>),
-    network: &Network,
-) -> Result<Shared, RunError> {
-    let memory = MemoryPool::new(process::total_memory(config.total_memory));
-    let hub = config.web.hub.as_ref();
-    let notices: Arc<Notices> = Arc::default();
-    let places = ClientPlaces::new(process::file_limit(), clients.clone(), notices.clone());
-    Ok(Shared {
-        clients: clients.clone(),
-        registry: Arc::new(registry),
-        paths: paths.clone(),
-        packets: network.packets.clone(),
-        sockets: network.sockets.clone(),
-        pool: Arc::new(memory),
-        notices,
-        places,
-        translations: Translations::new(&config.dialling.nat64),
-        sealed: None,
-        layered: None,
-        pages: config.web.prefetch,
-        trust: config.web.tls.as_ref().map(trust).transpose()?,
-        hub: hub
-            .map(|roots| trust_shown(roots, key, &[ALPN_HUB]))
-            .transpose()?,
-    })
 }
 
 /// Starts the thread of a shard, which tells `end` why it ended.

@@ -67,33 +67,7 @@ impl Sessions {
         let id = event.connection;
         match event.notice {
             ConnectionNotice::Connected => self.on_connected(id),
-            ConnectionNotice::Tunnel(TunnelEvent::Ready) => self.on_ready(id),
-            ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => {
-                self.ways.open(id, flow, *open);
-            }
-            ConnectionNotice::Tunnel(TunnelEvent::Packets) => delivery::take(self, id),
-            ConnectionNotice::Tunnel(TunnelEvent::Query(query, message)) => {
-                self.on_query(id, query, message);
-            }
-            ConnectionNotice::Tunnel(TunnelEvent::Publish(asked)) => self.on_publish(id, asked),
-            ConnectionNotice::Tunnel(TunnelEvent::Enrol(key)) => self.on_enrol(id, key),
-            ConnectionNotice::Tunnel(TunnelEvent::SleEpoch(epoch, random)) => {
-                if !self.ways.on_epoch(id, epoch, random) {
-                    let why = "an epoch of SLE that does not follow";
-                    self.close(id, CloseCode::ProtocolViolation, why);
-                }
-            }
-            ConnectionNotice::Tunnel(TunnelEvent::Les(kind, body)) => self.on_les(id, kind, &body),
-            ConnectionNotice::Tunnel(
-                TunnelEvent::Goaway
-                | TunnelEvent::Flow(_)
-                | TunnelEvent::Answer(..)
-                | TunnelEvent::Families
-                | TunnelEvent::Inbound(..)
-                | TunnelEvent::Segments(_)
-                | TunnelEvent::Published(..)
-                | TunnelEvent::Enrolled(..),
-            ) => {}
+            ConnectionNotice::Tunnel(said) => self.on_said(id, said),
             ConnectionNotice::Outage(outage) => self.on_outage(id, outage),
             ConnectionNotice::Unreachable(_) => {}
             ConnectionNotice::Fault(fault) => {
@@ -107,19 +81,49 @@ impl Sessions {
                 notices.tell_of_key(now, (&key, address), awaits);
             }
             ConnectionNotice::Lost(reason) => {
-                let reason = printable(reason);
-                match self.open.borrow().get(&id) {
-                    // A handshake that was to show whether UDP passes, or a client that thought better of it.
-                    Some(session) if !session.is_greeted() => {
-                        tracing::debug!(client = session.client.name, "handshake alone: {reason}");
-                    }
-                    Some(session) => {
-                        tracing::info!(target: crate::events::STATE, client = session.client.name, "disconnected: {reason}");
-                    }
-                    None => tracing::debug!("handshake failed: {reason}"),
-                }
+                self.tell_of_end(id, &printable(reason));
                 self.forget(id);
             }
+        }
+    }
+
+    /// Takes what a client says in its tunnel.
+    fn on_said(self: &Rc<Self>, id: ConnectionId, said: TunnelEvent) {
+        match said {
+            TunnelEvent::Ready => self.on_ready(id),
+            TunnelEvent::Opened(flow, open) => self.ways.open(id, flow, *open),
+            TunnelEvent::Packets => delivery::take(self, id),
+            TunnelEvent::Query(query, message) => self.on_query(id, query, message),
+            TunnelEvent::Publish(asked) => self.on_publish(id, asked),
+            TunnelEvent::Enrol(key) => self.on_enrol(id, key),
+            TunnelEvent::SleEpoch(epoch, random) => {
+                if !self.ways.on_epoch(id, epoch, random) {
+                    let why = "an epoch of SLE that does not follow";
+                    self.close(id, CloseCode::ProtocolViolation, why);
+                }
+            }
+            TunnelEvent::Les(kind, body) => self.on_les(id, kind, &body),
+            TunnelEvent::Goaway
+            | TunnelEvent::Flow(_)
+            | TunnelEvent::Answer(..)
+            | TunnelEvent::Families
+            | TunnelEvent::Inbound(..)
+            | TunnelEvent::Segments(_)
+            | TunnelEvent::Published(..)
+            | TunnelEvent::Enrolled(..) => {}
+        }
+    }
+
+    fn tell_of_end(&self, id: ConnectionId, reason: &str) {
+        match self.open.borrow().get(&id) {
+            // A handshake that was to show whether UDP passes, or a client that thought better of it.
+            Some(session) if !session.is_greeted() => {
+                tracing::debug!(client = session.client.name, "handshake alone: {reason}");
+            }
+            Some(session) => {
+                tracing::info!(target: crate::events::STATE, client = session.client.name, "disconnected: {reason}");
+            }
+            None => tracing::debug!("handshake failed: {reason}"),
         }
     }
 

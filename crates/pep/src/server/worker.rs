@@ -116,7 +116,7 @@ impl Worker {
             deterministic: false,
         });
         if let Some(qlog) = self.qlog.take() {
-            engine.trace_with(Box::new(move |now| qlog.trace(now)));
+            qlog.follow(&mut engine);
         }
         let shard = Shard::new(engine);
         let runtime = process::runtime()?;

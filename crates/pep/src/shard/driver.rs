@@ -13,7 +13,7 @@ use quinn_udp::RecvMeta;
 use super::alarm::Alarm;
 use super::exits::Exits;
 use super::handover::Neighbours;
-use super::pulse::Pulse;
+use super::pulse::{Pulse, PulseView};
 use super::rests::Rests;
 use super::udp::{Sent, UdpWire};
 use super::{Shard, tls};
@@ -64,9 +64,17 @@ impl Driver {
         })
     }
 
-    /// Has the kernel report ICMP errors, so that a client can name why nobody answers.
-    pub(crate) fn hear_failures(&mut self) {
-        self.udp.hear_failures();
+    /// Takes over the socket of a process's only shard, whose turns are counted in the pulse that is returned. The kernel reports
+    /// ICMP errors, so that it can be told why nobody answers.
+    pub(crate) fn of_only_shard(
+        shard: Rc<Shard>,
+        socket: std::net::UdpSocket,
+    ) -> io::Result<(Self, PulseView)> {
+        let pulse = Pulse::default();
+        let view = pulse.view();
+        let mut driver = Self::new(shard, (socket, Exits::default()), None, pulse)?;
+        driver.udp.hear_failures();
+        Ok((driver, view))
     }
 
     /// Runs until the socket fails. `on_event` hears everything but the events of flows that have a task.

@@ -96,6 +96,8 @@ pub struct OriginRefused {
     pub unlisted_servers: u64,
     /// Clients that are not in `clients`: their pages came without objects.
     pub unlisted_clients: u64,
+    /// Pages that were read no further, because reading pages had taken the client's share of the processor, or that of all clients.
+    pub unread: u64,
     /// Requests of listed servers that were not for them, or that no hub makes.
     pub hubs: u64,
 }
@@ -186,6 +188,7 @@ impl Display for OriginRefused {
             (self.unlisted_hubs, "hubs not in `hubs`"),
             (self.unlisted_servers, "clients of servers not in `hubs`"),
             (self.unlisted_clients, "clients not in `clients`"),
+            (self.unread, "pages too long to read"),
             (self.hubs, "requests of hubs"),
         ]))
     }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use thiserror::Error;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
@@ -46,6 +47,9 @@ pub enum SocketError {
     /// The socket's directory is missing. To make it later is not enough: the sandbox has what was there at the start.
     #[error("status socket {} has no directory; make it and restart this daemon", .0.display())]
     NoDirectory(PathBuf),
+    /// The socket's directory has come, or come again, after the daemon's sandbox was closed.
+    #[error("status socket {} is in a directory that was made after this daemon's start, which its sandbox does not let it use; restart this daemon", .0.display())]
+    LateDirectory(PathBuf),
     /// The kernel said no.
     #[error("cannot bind status socket {}: {source}; make its directory writable or set another `status_socket`", .path.display())]
     Bind {
@@ -225,8 +229,9 @@ impl StatusSocket {
                 bound.listener = listener;
             }
             Err(error) if !std::mem::replace(told, true) => tracing::warn!(
-                "status socket {path} was removed by another program and cannot be bound again: {error}; `bentpipe status` does \
+                "status socket {path} was removed by another program and cannot be bound again: {}; `bentpipe status` does \
                  not find this daemon until that is mended, which is looked for every {} s",
+                SocketError::why(bound.path.clone(), error),
                 LOOK.as_secs()
             ),
             Err(_) => {}
@@ -269,10 +274,24 @@ impl BoundSocket {
         }
         match listen(&path) {
             Ok(listener) => Ok(Self { listener, path }),
-            Err(_) if path.parent().is_some_and(|parent| !parent.exists()) => {
-                Err(SocketError::NoDirectory(path))
-            }
-            Err(source) => Err(SocketError::Bind { path, source }),
+            Err(source) => Err(SocketError::why(path, source)),
+        }
+    }
+}
+
+impl SocketError {
+    /// Reason why `path` cannot be bound, of what the kernel said.
+    fn why(path: PathBuf, source: io::Error) -> Self {
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let may_write = || {
+            let wanted = Access::WRITE_OK | Access::EXEC_OK;
+            accessat(CWD, directory, wanted, AtFlags::EACCESS).is_ok()
+        };
+        match source.kind() {
+            _ if !directory.exists() => Self::NoDirectory(path),
+            // Nobody but the sandbox is left to refuse: it holds the directories that were there at the start.
+            io::ErrorKind::PermissionDenied if may_write() => Self::LateDirectory(path),
+            _ => Self::Bind { path, source },
         }
     }
 }
@@ -324,4 +343,49 @@ fn connect(socket: &Path, ours: bool) -> io::Result<UnixStream> {
 /// `text` without what would command a terminal: a report of another user's process is shown to root.
 fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use bentpipe_sys::sandbox::{Files, Sandbox};
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_comes_after_the_sandbox_asks_for_a_restart() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("late");
+        let path = directory.join("client.sock");
+        let (made, comes) = channel();
+        let (failed, fault) = channel();
+        let daemon = thread::spawn(move || {
+            let entered = Sandbox::default().enter_with_this_thread().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let _context = runtime.enter();
+            let attempt = || BoundSocket::at(path.clone()).err();
+            failed.send(attempt()).unwrap();
+            comes.recv().unwrap();
+            failed.send(attempt()).unwrap();
+            entered.files
+        });
+        let first = fault.recv().unwrap().unwrap();
+        assert!(matches!(first, SocketError::NoDirectory(_)), "{first}");
+        fs::create_dir(&directory).unwrap();
+        made.send(()).unwrap();
+        let second = fault.recv().unwrap();
+        match (daemon.join().unwrap(), second) {
+            // Nothing is closed, so it can be bound.
+            (Files::Unavailable, second) => assert!(second.is_none(), "{second:?}"),
+            (_, second) => {
+                let late = matches!(second, Some(SocketError::LateDirectory(_)));
+                assert!(late, "{second:?}");
+            }
+        }
+    }
 }

@@ -47,46 +47,11 @@ impl Display for StatusReport {
             Side::Client(client) => session(f, client, "server", self.uptime_s),
             Side::Pep(pep) => write_pep(f, pep),
             Side::Origin { listen, origin } => {
-                let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
-                line(f, "listen", &listen.join(", "))?;
+                line(f, "listen", &joined(listen))?;
                 origin.write(f)
             }
-            Side::Server {
-                listen,
-                listen_tls,
-                listen_sle,
-                listen_les,
-                families,
-                sle,
-                les,
-                tls,
-                clients,
-            } => {
-                let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
-                line(f, "listen", &listen.join(", "))?;
-                let others = [
-                    ("listen, TLS", listen_tls),
-                    ("listen, SLE", listen_sle),
-                    ("listen, LES", listen_les),
-                ];
-                for (label, addresses) in others {
-                    if !addresses.is_empty() {
-                        let all: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-                        line(f, label, &all.join(", "))?;
-                    }
-                }
-                if let Some(families) = families {
-                    line(f, "reaches", &families.to_string())?;
-                }
-                if let Some(sle) = sle.as_ref().filter(|sle| !sle.is_idle()) {
-                    line(f, "sealed", &sle.to_string())?;
-                }
-                if let Some(les) = les.filter(|les| *les != LesRefused::default()) {
-                    line(f, "LES", &format!("refused {les}"))?;
-                }
-                if let Some(tls) = tls.as_ref().filter(|tls| !tls.is_idle()) {
-                    line(f, "by TLS", &tls.to_string())?;
-                }
+            Side::Server { clients, .. } => {
+                write_doors(f, &self.side)?;
                 for client in clients {
                     writeln!(f)?;
                     line(f, "client", &client.name)?;
@@ -96,6 +61,53 @@ impl Display for StatusReport {
             }
         }
     }
+}
+
+/// Ways in of a server, and what was refused there.
+fn write_doors(f: &mut Formatter<'_>, side: &Side) -> fmt::Result {
+    let Side::Server {
+        listen,
+        listen_tls,
+        listen_sle,
+        listen_les,
+        families,
+        sle,
+        les,
+        tls,
+        ..
+    } = side
+    else {
+        return Ok(());
+    };
+    line(f, "listen", &joined(listen))?;
+    let others = [
+        ("listen, TLS", listen_tls),
+        ("listen, SLE", listen_sle),
+        ("listen, LES", listen_les),
+    ];
+    for (label, addresses) in others {
+        if !addresses.is_empty() {
+            line(f, label, &joined(addresses))?;
+        }
+    }
+    if let Some(families) = families {
+        line(f, "reaches", &families.to_string())?;
+    }
+    if let Some(sle) = sle.as_ref().filter(|sle| !sle.is_idle()) {
+        line(f, "sealed", &sle.to_string())?;
+    }
+    if let Some(les) = les.filter(|les| *les != LesRefused::default()) {
+        line(f, "LES", &format!("refused {les}"))?;
+    }
+    if let Some(tls) = tls.as_ref().filter(|tls| !tls.is_idle()) {
+        line(f, "by TLS", &tls.to_string())?;
+    }
+    Ok(())
+}
+
+fn joined<T: Display>(addresses: &[T]) -> String {
+    let all: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    all.join(", ")
 }
 
 fn write_pep(f: &mut Formatter<'_>, pep: &PepSide) -> fmt::Result {
@@ -161,6 +173,43 @@ fn write_plain(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::Res
 /// `peer` introduces the address of the other end; totals began `epoch` seconds ago.
 fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u64) -> fmt::Result {
     let Session { tunnel, memory, .. } = session;
+    write_tunnel(f, tunnel, peer)?;
+    line(
+        f,
+        "memory",
+        &format!("{} of {}", size(memory.used), size(memory.ceiling)),
+    )?;
+    let since = match peer {
+        "server" => "the client started",
+        _ => "this tunnel began",
+    };
+    line(f, "totals since", &format!("{since}, {} ago", span(epoch)))?;
+    write_flows(f, session)?;
+    write_beside(f, session)?;
+    for port in &session.publish {
+        line(f, "published", &port.to_string())?;
+    }
+    let [received, sent] = session.crossed();
+    let text = format!("{} received, {} sent", size(received), size(sent));
+    line(f, "link", &text)?;
+    if let Some(ledger) = &session.ledger_bytes {
+        line(f, "sent for", &by_purpose(&ledger.sent))?;
+        line(f, "received for", &by_purpose(&ledger.received))?;
+    }
+    if let Some(metering) = &session.metering {
+        line(f, "metered", &metering.to_string())?;
+    }
+    if let Some(measured) = &session.measured {
+        line(f, "measured", &measured.to_string())?;
+    }
+    match &session.dns {
+        Some(dns) => line(f, "DNS", &dns.to_string()),
+        None => Ok(()),
+    }
+}
+
+/// State of a tunnel, and its path while it is in use; `peer` introduces the address of the other end.
+fn write_tunnel(f: &mut Formatter<'_>, tunnel: &Tunnel, peer: &str) -> fmt::Result {
     let next = tunnel
         .next_attempt_s
         .filter(|_| tunnel.state != TunnelState::Silent)
@@ -188,17 +237,11 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u6
     ) {
         write_path(f, tunnel)?;
     }
-    line(
-        f,
-        "memory",
-        &format!("{} of {}", size(memory.used), size(memory.ceiling)),
-    )?;
-    let since = match peer {
-        "server" => "the client started",
-        _ => "this tunnel began",
-    };
-    line(f, "totals since", &format!("{since}, {} ago", span(epoch)))?;
-    write_flows(f, session)?;
+    Ok(())
+}
+
+/// Traffic beside TCP in the tunnel: packets, SOCKS5's datagrams, sealed flows, packets of LES, pages.
+fn write_beside(f: &mut Formatter<'_>, session: &Session) -> fmt::Result {
     if let Some(packets) = &session.packets {
         write_packets(f, packets)?;
     }
@@ -219,26 +262,7 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u6
     if let Some(web) = session.web.filter(|web| !web.is_idle()) {
         line(f, "pages", &web.to_string())?;
     }
-    for port in &session.publish {
-        line(f, "published", &port.to_string())?;
-    }
-    let [received, sent] = session.crossed();
-    let text = format!("{} received, {} sent", size(received), size(sent));
-    line(f, "link", &text)?;
-    if let Some(ledger) = &session.ledger_bytes {
-        line(f, "sent for", &by_purpose(&ledger.sent))?;
-        line(f, "received for", &by_purpose(&ledger.received))?;
-    }
-    if let Some(metering) = &session.metering {
-        line(f, "metered", &metering.to_string())?;
-    }
-    if let Some(measured) = &session.measured {
-        line(f, "measured", &measured.to_string())?;
-    }
-    match &session.dns {
-        Some(dns) => line(f, "DNS", &dns.to_string()),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// The bytes of `account` by what they were for.

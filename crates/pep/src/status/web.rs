@@ -65,6 +65,8 @@ pub struct SealedPages {
     pub keyless_total: u64,
     /// Connections to origins that refused this server, because they do not list its key (server).
     pub unlisted_total: u64,
+    /// Sessions for which this server had no connection to the origin: it is not to be reached, or not by this client (server).
+    pub unreached_total: u64,
 }
 
 /// Objects that were promised and did not come whole, by cause.
@@ -111,6 +113,7 @@ impl Display for PagesAhead {
             (self.sealed.dropped_total, "sealed and false"),
             (self.sealed.keyless_total, "sessions without a key"),
             (self.sealed.unlisted_total, "times not listed by an origin"),
+            (self.sealed.unreached_total, "times no way to an origin"),
         ];
         if ends.iter().any(|(count, _)| *count > 0) {
             write!(f, "; {}", counted(&ends))?;

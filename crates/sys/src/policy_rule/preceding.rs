@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteType};
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleHeader, RuleMessage};
 
 use super::table_route::Leading;
 use super::{Family, PolicyRule, dump};
@@ -61,11 +61,13 @@ impl PrecedingRule {
     /// # Errors
     /// The kernel gave no answer.
     pub fn list(family: Family, last: u32, ours: &[PolicyRule]) -> io::Result<Vec<Self>> {
-        let rules = dump(family)?.into_iter().filter_map(|rule| {
-            let own = PolicyRule::read(family, &rule).is_some_and(|own| ours.contains(&own));
-            Self::read(family, &rule).filter(|rule| !own && (1..=last).contains(&rule.priority))
-        });
-        Ok(rules.take(MAX_RULES).collect())
+        let foreign = |rule: &Self| {
+            let own = PolicyRule::of(rule).is_some_and(|own| ours.contains(&own));
+            !own && (1..=last).contains(&rule.priority)
+        };
+        let rules = dump(family)?.into_iter();
+        let rules = rules.filter_map(|rule| Self::read(family, &rule));
+        Ok(rules.filter(foreign).take(MAX_RULES).collect())
     }
 
     /// A rule without conditions.
@@ -85,7 +87,8 @@ impl PrecedingRule {
         }
     }
 
-    fn read(family: Family, message: &RuleMessage) -> Option<Self> {
+    /// Rule as the kernel tells of it; `None` if it takes no packet that is forwarded.
+    pub(super) fn read(family: Family, message: &RuleMessage) -> Option<Self> {
         let header = &message.header;
         if header.tos != 0 {
             return None;
@@ -100,41 +103,9 @@ impl PrecedingRule {
         };
         let mut rule = Self::of_all(family, fate);
         rule.is_whole = ![RuleAction::Unreachable, RuleAction::Prohibit].contains(&header.action);
-        let (mut mark, mut mask) = (0, None);
         for attribute in &message.attributes {
-            match attribute {
-                RuleAttribute::Priority(priority) => rule.priority = *priority,
-                RuleAttribute::Table(table) => {
-                    if let RuleFate::Table(number) = &mut rule.fate {
-                        *number = *table;
-                    }
-                }
-                RuleAttribute::Goto(target) => rule.fate = RuleFate::Goto(*target),
-                RuleAttribute::Iifname(name) => rule.iif = Some(name.clone()),
-                RuleAttribute::FwMark(value) => mark = *value,
-                RuleAttribute::FwMask(value) => mask = Some(*value),
-                RuleAttribute::Source(from) => rule.from = IpNet::new(*from, header.src_len).ok(),
-                RuleAttribute::Destination(to) => rule.to = IpNet::new(*to, header.dst_len).ok(),
-                RuleAttribute::IpProtocol(number) => rule.protocol = Some(i32::from(*number) as u8),
-                RuleAttribute::DestinationPortRange(range) => {
-                    rule.port = Some(range.start);
-                    rule.is_whole &= range.start == range.end;
-                }
-                RuleAttribute::SourcePortRange(range) => {
-                    rule.source_port = Some(range.start);
-                    rule.is_whole &= range.start == range.end;
-                }
-                // The kernel lists them with all bits set where a rule has none.
-                RuleAttribute::SuppressPrefixLen(value) | RuleAttribute::SuppressIfGroup(value) => {
-                    rule.is_whole &= *value == u32::MAX;
-                }
-                RuleAttribute::TunId(_) | RuleAttribute::Realm(_) => rule.is_whole = false,
-                RuleAttribute::Oifname(_) | RuleAttribute::UidRange(_) => return None,
-                RuleAttribute::L3MDev(true) => return None,
-                _ => {}
-            }
+            rule.take(attribute, header)?;
         }
-        rule.mark = mask.map(|mask| (mark, mask));
         if header.flags.contains(RuleFlags::Invert) {
             // Few packets are not taken by it.
             rule = Self {
@@ -144,6 +115,48 @@ impl PrecedingRule {
             };
         }
         Some(rule)
+    }
+
+    /// Takes what one attribute says; `None` if the rule takes no packet that is forwarded.
+    fn take(&mut self, attribute: &RuleAttribute, header: &RuleHeader) -> Option<()> {
+        match attribute {
+            RuleAttribute::Priority(priority) => self.priority = *priority,
+            RuleAttribute::Table(table) => {
+                if let RuleFate::Table(number) = &mut self.fate {
+                    *number = *table;
+                }
+            }
+            RuleAttribute::Goto(target) => self.fate = RuleFate::Goto(*target),
+            RuleAttribute::Iifname(name) => self.iif = Some(name.clone()),
+            // The kernel tells a mark of zero by its mask alone.
+            RuleAttribute::FwMark(value) => {
+                let mask = self.mark.map_or(u32::MAX, |(_, mask)| mask);
+                self.mark = Some((*value, mask));
+            }
+            RuleAttribute::FwMask(mask) => {
+                self.mark = Some((self.mark.map_or(0, |(mark, _)| mark), *mask));
+            }
+            RuleAttribute::Source(from) => self.from = IpNet::new(*from, header.src_len).ok(),
+            RuleAttribute::Destination(to) => self.to = IpNet::new(*to, header.dst_len).ok(),
+            RuleAttribute::IpProtocol(number) => self.protocol = Some(i32::from(*number) as u8),
+            RuleAttribute::DestinationPortRange(range) => {
+                self.port = Some(range.start);
+                self.is_whole &= range.start == range.end;
+            }
+            RuleAttribute::SourcePortRange(range) => {
+                self.source_port = Some(range.start);
+                self.is_whole &= range.start == range.end;
+            }
+            // The kernel lists them with all bits set where a rule has none.
+            RuleAttribute::SuppressPrefixLen(value) | RuleAttribute::SuppressIfGroup(value) => {
+                self.is_whole &= *value == u32::MAX;
+            }
+            RuleAttribute::TunId(_) | RuleAttribute::Realm(_) => self.is_whole = false,
+            RuleAttribute::Oifname(_) | RuleAttribute::UidRange(_) => return None,
+            RuleAttribute::L3MDev(true) => return None,
+            _ => {}
+        }
+        Some(())
     }
 }
 

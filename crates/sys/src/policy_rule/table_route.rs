@@ -40,72 +40,12 @@ pub struct TableRoute {
     pub way: Way,
 }
 
-/// A route of the main table that leads addresses of a prefix elsewhere than into the interface that has it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StrayRoute {
-    /// The destinations.
-    pub to: IpNet,
-    /// Name of the interface that the route leads to.
-    pub device: String,
-}
-
-impl StrayRoute {
-    /// Routes that cover all or some of `prefixes`, and lead over an uplink, whose number is none of `own`: an interface that a default
-    /// route leads by, or that has the route from DHCP, from a router's advertisement or from a redirect. An operator's own route to a
-    /// host elsewhere, such as a dialled-in one with an address of the LAN, is none, nor is a route to nowhere.
-    ///
-    /// # Errors
-    /// The kernel gave no answer, or has more than 100 000 routes.
-    pub fn list(prefixes: &[IpNet], own: &[u32]) -> io::Result<Vec<Self>> {
-        let names = link::names()?;
-        let mut strays = Vec::new();
-        for family in Family::usable() {
-            let of_family = |net: &&IpNet| net.addr().is_ipv6() == (family == Family::V6);
-            let prefixes: Vec<_> = prefixes.iter().filter(of_family).collect();
-            if prefixes.is_empty() {
-                continue;
-            }
-            let mut message = RouteMessage::default();
-            message.header.address_family = family.netlink();
-            message.header.kind = RouteType::Unicast;
-            message.attributes.push(RouteAttribute::Table(MAIN));
-            let listed = list(RouteNetlinkMessage::GetRoute(message))?;
-            let leading: Vec<_> = listed
-                .iter()
-                .filter_map(|message| UnicastRoute::read(family, message))
-                .collect();
-            let uplinks: Vec<u32> = leading
-                .iter()
-                .filter(|route| route.to.prefix_len() <= HALF)
-                .map(|route| route.device)
-                .collect();
-            let better = |one: &&UnicastRoute| {
-                !own.contains(&one.device)
-                    && prefixes.iter().any(|prefix| prefix.contains(&one.to))
-                    && (one.is_told || uplinks.contains(&one.device))
-                    // Of two to the same prefix, the one with the lower metric counts.
-                    && !leading.iter().any(|other| {
-                        own.contains(&other.device) && other.to == one.to && other.metric < one.metric
-                    })
-            };
-            strays.extend(leading.iter().filter(better).filter_map(|one| {
-                let (_, device) = names.iter().find(|(index, _)| *index == one.device)?;
-                let (to, device) = (one.to, device.clone());
-                Some(Self { to, device })
-            }));
-        }
-        strays.sort_unstable();
-        strays.dedup();
-        Ok(strays)
-    }
-}
-
 /// Parts of a route that say what it is for and where it leads.
 pub(super) struct Leading {
     pub(super) table: u32,
     /// `None`: all of its family.
     pub(super) to: Option<IpNet>,
-    metric: u32,
+    pub(super) metric: u32,
     /// Number of the interface; of several the first.
     pub(super) device: Option<u32>,
     /// True if the route leads to the neighbours of an interface, and to no gateway.
@@ -142,39 +82,6 @@ impl Leading {
             }
         }
         Some(leading)
-    }
-}
-
-/// Longest prefix of a default route: some programs set two halves instead.
-const HALF: u8 = 1;
-
-/// Unicast route of the main table that leads to addresses of a family by an interface.
-struct UnicastRoute {
-    to: IpNet,
-    metric: u32,
-    /// True if somebody on the network has told this machine of the route.
-    is_told: bool,
-    /// Number of the interface.
-    device: u32,
-}
-
-impl UnicastRoute {
-    fn read(family: Family, message: &RouteNetlinkMessage) -> Option<Self> {
-        let RouteNetlinkMessage::NewRoute(route) = message else {
-            return None;
-        };
-        let leading = Leading::read(route)?;
-        let unicast = route.header.kind == RouteType::Unicast && leading.table == MAIN;
-        unicast.then_some(())?;
-        Some(Self {
-            to: leading.to.unwrap_or_else(|| family.everything()),
-            metric: leading.metric,
-            is_told: matches!(
-                route.header.protocol,
-                RouteProtocol::Dhcp | RouteProtocol::Ra | RouteProtocol::IcmpRedirect
-            ),
-            device: leading.device?,
-        })
     }
 }
 

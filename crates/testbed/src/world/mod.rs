@@ -15,6 +15,7 @@ mod inner;
 mod origins;
 mod page;
 mod sites;
+mod slow_start;
 mod step;
 mod stream;
 mod terminal;
@@ -266,7 +267,7 @@ impl World {
     pub fn restart_server(&mut self) {
         let name = format!("server after {:?}", self.at());
         self.server = Engine::new(self.ends.plain_server(&name));
-        self.origins = Origins::default();
+        self.origins = Origins::at(self.origins.rtt);
     }
 
     /// Virtual time since the beginning.

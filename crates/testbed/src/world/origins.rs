@@ -1,7 +1,7 @@
 //! The LAN side at the server: every destination takes what comes and sends what its address asks for.
 
 use std::net::Ipv4Addr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
@@ -10,6 +10,7 @@ use bentpipe_tunnel::transport::{FlowKey, Incoming};
 use bytes::Bytes;
 
 use super::sites::{SiteFlow, site};
+use super::slow_start::SlowStart;
 
 /// Payload that everybody sends, in pieces of this size that cost no memory.
 static PAYLOAD: [u8; 1 << 16] = [0x5a; 1 << 16];
@@ -52,6 +53,10 @@ pub(super) fn answer(server: &mut Engine, connection: ConnectionId, flow: FlowKe
 pub struct Origins {
     open: Vec<Origin>,
     sites: Vec<SiteFlow>,
+    /// Round-trip time from the server to its destinations, which begin with slow start; zero if they send all at once.
+    pub rtt: Duration,
+    /// Instant at which the window of a destination in slow start grows next.
+    due: Option<Instant>,
     /// Flows that ended with FIN from the client: when, and how many bytes came.
     pub uploads: Vec<(Instant, u64)>,
 }
@@ -62,15 +67,24 @@ struct Origin {
     flow: FlowKey,
     got: u64,
     left: u64,
+    slow_start: SlowStart,
     ended: bool,
 }
 
 impl Origins {
+    /// Destinations `rtt` from the server.
+    pub(super) fn at(rtt: Duration) -> Self {
+        Self {
+            rtt,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn open(
         &mut self,
+        now: Instant,
         server: &mut Engine,
-        connection: ConnectionId,
-        flow: FlowKey,
+        (connection, flow): (ConnectionId, FlowKey),
         destination: &Destination,
     ) {
         if *destination == site() {
@@ -84,6 +98,7 @@ impl Origins {
                 flow,
                 got: 0,
                 left: amount(destination),
+                slow_start: SlowStart::new(self.rtt, now),
                 ended: false,
             });
         }
@@ -93,7 +108,7 @@ impl Origins {
     pub(super) fn poll(&mut self, now: Instant, server: &mut Engine) -> bool {
         let mut busy = false;
         self.open.retain_mut(|origin| {
-            let (moved, open) = origin.poll(server);
+            let (moved, open) = origin.poll(now, server);
             busy |= moved;
             if !open {
                 self.uploads.push((now, origin.got));
@@ -105,18 +120,32 @@ impl Origins {
             busy |= moved;
             open
         });
+        let starting = self.open.iter().filter(|origin| !origin.ended);
+        self.due = starting
+            .filter_map(|origin| origin.slow_start.grows_at(now))
+            .min();
         busy
+    }
+
+    /// Instant at which a destination may send more than now.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// True if a destination may send more since it was last asked.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
     }
 }
 
 impl Origin {
     /// Serves once. True for: anything was done, there is more to do.
-    fn poll(&mut self, server: &mut Engine) -> (bool, bool) {
+    fn poll(&mut self, now: Instant, server: &mut Engine) -> (bool, bool) {
         let Some(held) = server.peek(self.connection) else {
             return (true, false);
         };
         let incoming = held.tunnel.incoming(self.flow);
-        let room = held.tunnel.capacity(self.flow) as u64;
+        let room = (held.tunnel.capacity(self.flow) as u64).min(self.slow_start.room(now));
         let asks = incoming == Incoming::Data;
         let over = matches!(incoming, Incoming::End(_) | Incoming::Gone);
         if !asks && (self.ended || room == 0) && !(self.ended && over) {
@@ -139,6 +168,7 @@ impl Origin {
                 let piece = payload(self.left.min(room));
                 room -= piece.len() as u64;
                 self.left -= piece.len() as u64;
+                self.slow_start.on_sent(piece.len() as u64);
                 tunnel.push(self.flow, piece);
             }
             if self.left == 0 {

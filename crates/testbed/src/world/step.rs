@@ -31,6 +31,7 @@ impl World {
             self.access.poll_timeout(),
             self.behaviour.refusals.first().map(|(due, ..)| *due),
             self.inner.poll_timeout(),
+            self.origins.poll_timeout(),
         ];
         let tcp = self
             .terminals
@@ -66,6 +67,8 @@ impl World {
                 self.on_server_event(event);
                 busy = true;
             }
+        }
+        if self.server.is_dirty() || self.origins.is_due(self.now) {
             busy |= self.origins.poll(self.now, &mut self.server);
         }
         busy |= self.carry_packets();
@@ -289,8 +292,9 @@ impl World {
                 if self.behaviour.silent {
                     return super::origins::answer(&mut self.server, event.connection, flow);
                 }
+                let flow = (event.connection, flow);
                 self.origins
-                    .open(&mut self.server, event.connection, flow, &open.destination);
+                    .open(self.now, &mut self.server, flow, &open.destination);
             }
             ConnectionNotice::Tunnel(TunnelEvent::Flow(flow)) => {
                 let noticed = &mut self.behaviour.noticed;

@@ -1,30 +1,32 @@
 //! Connections of proxies that a rule sends past the tunnel or refuses, and the account of all rules.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 #[cfg(target_os = "linux")]
 use std::rc::Weak;
+use std::time::Duration;
 
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
+use bentpipe_tunnel::dial::{Found, Network, dial as connect};
 use bytes::Bytes;
-use tokio::net::{TcpStream, lookup_host};
-use tokio::time::timeout;
+use tokio::net::TcpStream;
+use tokio::time::sleep;
 
 use super::flow::{Answer, tell};
 use super::names::{Lesson, Names};
 #[cfg(target_os = "linux")]
 use super::tproxy::Front;
 use crate::config::{Action, Asked, FrontEnds, TCP};
-use crate::net::{abreast, dial};
+use crate::net::dial;
+use crate::net::names::look_up_by_system;
 use crate::process;
 use crate::relay::Outcome;
 use crate::relay::split::{Far, Split, Splits};
 use crate::status::RuleStatus;
 
 /// Time that connecting may take, the lookup included.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Decisions of the rules with an action.
 pub(super) struct Decisions {
@@ -156,10 +158,10 @@ impl Decisions {
         first: Bytes,
         answer: Answer,
     ) -> Outcome {
-        let far = match timeout(PATIENCE, self.connect(destination)).await {
-            Ok(Ok(far)) => far,
-            Ok(Err(code)) => return tell(socket, answer, code).await,
-            Err(_) => return tell(socket, answer, ReplyCode::TimedOut).await,
+        let past = Past { mark: self.mark };
+        let far = match connect(&past, destination, PATIENCE).await {
+            Ok((far, _)) => far,
+            Err(code) => return tell(socket, answer, code).await,
         };
         let mut socket = socket;
         let bound = far.local_addr().ok();
@@ -178,26 +180,33 @@ impl Decisions {
         };
         Box::pin(split.run()).await
     }
-
-    async fn connect(&self, destination: &Destination) -> Result<TcpStream, ReplyCode> {
-        let port = destination.port;
-        let addresses = match &destination.host {
-            Host::Ip(address) => vec![SocketAddr::new(*address, port)],
-            Host::Name(name) => lookup(name.as_str(), port).await?,
-        };
-        abreast::first(addresses, ReplyCode::NameNotFound, async |address| {
-            let opened = dial::open(address, self.mark).await;
-            opened.map_err(|error| dial::code_of(&error))
-        })
-        .await
-    }
 }
 
-/// By this machine's own resolver: what goes past the tunnel is looked up there as well.
-async fn lookup(name: &str, port: u16) -> Result<Vec<SocketAddr>, ReplyCode> {
-    let found: io::Result<Vec<_>> = lookup_host((name, port)).await.map(Iterator::collect);
-    let mut addresses = found.map_err(|_| ReplyCode::NameNotFound)?;
-    let reachable = |address: IpAddr| process::source_address(address).is_some();
-    addresses.retain(|address| reachable(address.ip()));
-    Ok(addresses)
+/// Network past the tunnel, where each address may be dialled.
+struct Past {
+    mark: Option<u32>,
+}
+
+impl Network for Past {
+    type Connection = TcpStream;
+    type Failure = ReplyCode;
+
+    /// By this machine's own resolver: what goes past the tunnel is looked up there as well.
+    async fn resolve<'a>(&'a self, name: &'a str, port: u16) -> Found<'a> {
+        let found = look_up_by_system(name, None).await;
+        found.routed().at(port)
+    }
+
+    async fn check(&self, _: SocketAddr) -> Result<(), ReplyCode> {
+        Ok(())
+    }
+
+    async fn open(&self, address: SocketAddr) -> Result<TcpStream, ReplyCode> {
+        let opened = dial::open(address, self.mark).await;
+        opened.map_err(|error| dial::code_of(&error))
+    }
+
+    async fn pause(&self, time: Duration) {
+        sleep(time).await;
+    }
 }

@@ -182,18 +182,24 @@ async fn establish(carrier: &Carrier, intake: Intake) -> Result<FlowRelay, Outco
             Ok(opened.flow.relay(socket))
         }
         Err(failure) => {
-            let (code, outcome) = match failure {
-                NotOpened::Application => return Err(Outcome::LanReset),
-                NotOpened::NoServer => (ReplyCode::TimedOut, Outcome::TunnelLost),
-                NotOpened::Code(code) => (code, Outcome::Refused(code)),
-            };
             // Who was promised a connection can only be reset: by dropping the socket.
-            if !optimistic {
-                turn_away(socket, &answer.text(code, None)).await;
-            }
-            Err(outcome)
+            let waiting = (!optimistic).then_some((socket, answer));
+            Err(fail(waiting, failure).await)
         }
     }
+}
+
+/// Tells an application that is `waiting` for the answer why there is no flow.
+async fn fail(waiting: Option<(TcpStream, Answer)>, failure: NotOpened) -> Outcome {
+    let (code, outcome) = match failure {
+        NotOpened::Application => return Outcome::LanReset,
+        NotOpened::NoServer => (ReplyCode::TimedOut, Outcome::TunnelLost),
+        NotOpened::Code(code) => (code, Outcome::Refused(code)),
+    };
+    if let Some((socket, answer)) = waiting {
+        turn_away(socket, &answer.text(code, None)).await;
+    }
+    outcome
 }
 
 /// Opens a flow and waits for the server's answer.

@@ -38,13 +38,22 @@ use crate::status::{KernelRepair, RuleStatus};
 use direct::Decisions;
 use share::Open;
 
-use dns::Dns;
+pub(super) use dns::Dns;
 
 /// Parts of a client that every front end works with.
 struct Context<'a> {
     carrier: &'a Carrier,
     decisions: &'a Rc<Decisions>,
     open: &'a Open,
+}
+
+/// Without DNS answered here nobody tells the addresses of rules' names.
+fn warn_of_names(config: &config::FrontEnds, decisions: &Decisions) {
+    if config.intercept.is_some() && !decisions.names().is_empty() {
+        tracing::warn!(
+            "`domains` of rules mean nothing for what is taken in: no DNS is answered here that would tell their addresses; enable `[dns]`"
+        );
+    }
 }
 
 /// The front ends of a running client.
@@ -76,35 +85,23 @@ impl FrontEnds {
             decisions: &decisions,
             open: &open,
         };
-        let answering = match dns.zip(carrier.session()) {
-            Some((dns, session)) => {
-                let intercepts = config.intercept.is_some();
-                Some(Dns::start(
-                    dns, intercepts, session, &decisions, &mut tasks,
-                )?)
+        let intercepts = config.intercept.is_some();
+        let answering = dns
+            .zip(carrier.session())
+            .map(|(dns, session)| Dns::start(dns, intercepts, session, &decisions, &mut tasks));
+        let answering = answering.transpose()?;
+        if answering.is_none() {
+            warn_of_names(config, &decisions);
+        }
+        let proxies = [
+            (config.socks5.as_ref(), proxy::ProxyProtocol::Socks5),
+            (config.http.as_ref(), proxy::ProxyProtocol::Http),
+        ];
+        for (front_end, protocol) in proxies {
+            if let Some(front_end) = front_end {
+                let dns = answering.as_ref();
+                tasks.push(proxy::start(&context, dns, front_end, protocol)?);
             }
-            _ => None,
-        };
-        if answering.is_none() && config.intercept.is_some() && !decisions.names().is_empty() {
-            tracing::warn!(
-                "`domains` of rules mean nothing for what is taken in: no DNS is answered here that would tell their addresses; enable `[dns]`"
-            );
-        }
-        if let Some(front_end) = &config.socks5 {
-            tasks.push(proxy::start(
-                &context,
-                answering.as_ref(),
-                front_end,
-                proxy::ProxyProtocol::Socks5,
-            )?);
-        }
-        if let Some(front_end) = &config.http {
-            tasks.push(proxy::start(
-                &context,
-                answering.as_ref(),
-                front_end,
-                proxy::ProxyProtocol::Http,
-            )?);
         }
         #[cfg(target_os = "linux")]
         let interception = match config.intercept.as_ref().zip(claim) {

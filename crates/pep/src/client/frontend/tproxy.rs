@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bentpipe_proto::opening::Opening;
-use bentpipe_proto::proxy::associate;
 use bentpipe_proto::tunnel::ReplyCode;
 use bentpipe_sys::claim::Claim;
 use bentpipe_sys::{route, socket};
@@ -28,9 +27,9 @@ use super::gatekeeper::{self, Waiting, to_tunnel};
 use super::names::Lesson;
 use super::share::{Shares, WAITING};
 use super::upkeep::Upkeep;
-use super::wanted::{adapt, interception, lookups};
+use super::wanted::{self, adapt};
 use crate::client::carrier::Carrier;
-use crate::client::intercept::{self, Device, Installed, Interception, KernelAnswer, Other};
+use crate::client::intercept::{self, Installed, Interception, KernelAnswer, Other};
 use crate::config::{self, ClientDns, FrontEnds, Intercept, Place, Placed, TCP};
 use crate::firewall::open_passages;
 use crate::kernel::Guardian;
@@ -112,6 +111,15 @@ pub(super) fn claim(
     })
 }
 
+fn warn_without_hold(installed: &Installed) {
+    if installed.lacks_hold() {
+        tracing::warn!(
+            "this kernel (before Linux 6.9) cannot keep a table from being flushed by another program: should that happen, what \
+             this machine itself sends leaves in clear for some tens of milliseconds, until the table is back"
+        );
+    }
+}
+
 /// Opens the listeners, then puts the rules in force.
 pub(super) fn start(
     claim: Claim,
@@ -128,16 +136,7 @@ pub(super) fn start(
     } = *context;
     let place = &intercept.place;
     let reach = carrier.reach().borrow().clone();
-    let configured = interception(config, intercept);
-    let mut wanted = Interception {
-        dns: dns.map(lookups),
-        device: Device {
-            published: reach.published.clone(),
-            udp_ports_below: config.socks5.as_ref().map(|_| *associate::PORTS.start()),
-            ..configured.device.clone()
-        },
-        ..configured
-    };
+    let mut wanted = wanted::at_first(config, intercept, dns, &reach);
     let listeners = local_addresses(intercept.port)
         .into_iter()
         .map(|address| listener(address, place));
@@ -150,21 +149,8 @@ pub(super) fn start(
     }
     adapt(&mut wanted, &reach);
     let installed = wanted.install_claimed(claim).map_err(lacking)?;
-    if installed.lacks_hold() {
-        tracing::warn!(
-            "this kernel (before Linux 6.9) cannot keep a table from being flushed by another program: should that happen, what \
-             this machine itself sends leaves in clear for some tens of milliseconds, until the table is back"
-        );
-    }
-    let front = Rc::new(Front {
-        carrier: carrier.clone(),
-        waiting: Waiting::default(),
-        decisions: decisions.clone(),
-        shares: Shares::new(WAITING, "connections that wait for the tunnel"),
-        rules: Arc::new(Mutex::new(Some(installed))),
-        telling: Semaphore::new(MAX_TELLING),
-        refusing: Semaphore::new(MAX_REFUSING),
-    });
+    warn_without_hold(&installed);
+    let front = Rc::new(Front::new(carrier, decisions, installed));
     decisions.tell(&front);
     for listener in listeners {
         let (front, open) = (front.clone(), open.clone());
@@ -276,6 +262,18 @@ async fn count(front: Rc<Front>) {
 }
 
 impl Front {
+    fn new(carrier: &Carrier, decisions: &Rc<Decisions>, installed: Installed) -> Self {
+        Self {
+            carrier: carrier.clone(),
+            waiting: Waiting::default(),
+            decisions: decisions.clone(),
+            shares: Shares::new(WAITING, "connections that wait for the tunnel"),
+            rules: Arc::new(Mutex::new(Some(installed))),
+            telling: Semaphore::new(MAX_TELLING),
+            refusing: Semaphore::new(MAX_REFUSING),
+        }
+    }
+
     /// True if a rule sends a connection that came in by `interface` past the tunnel, or nowhere.
     pub(super) fn is_elsewhere(&self, interface: &str, opening: &Opening) -> bool {
         let destination = to_tunnel(opening.destination);

@@ -75,6 +75,28 @@ impl Upkeep {
     }
 }
 
+/// Has the rules follow a `change` of the machine that is no fault.
+fn follow(rules: &mut Installed, change: &Lack) -> io::Result<()> {
+    rules.mend(change)?;
+    let whole = rules.missing().is_empty() && rules.ports().is_empty();
+    if whole && *change == (Lack::Lan { of_lan: true }) {
+        tracing::info!(
+            "the intercepted interfaces or their addresses have changed: the rules follow"
+        );
+    }
+    Ok(())
+}
+
+/// Faults of the intercepted interfaces.
+fn of_interfaces(rules: &Installed) -> Faults<InterceptedPart> {
+    let missing = rules.missing().iter().cloned();
+    let ports = rules.ports().iter().cloned();
+    missing
+        .map(|name| (InterceptedPart::Interface(name), "is gone"))
+        .chain(ports.map(|port| (InterceptedPart::Port(port), "is a port of another")))
+        .collect()
+}
+
 impl Subject for Upkeep {
     type Part = InterceptedPart;
 
@@ -101,20 +123,11 @@ impl Subject for Upkeep {
         lacks.extend(foreign.passages.into_iter().map(Lack::Passage));
         for change in lacks.extract_if(.., |lack| lack.is_change()) {
             if let Some(rules) = lock(&self.rules).as_mut() {
-                rules.mend(&change)?;
-                let whole = rules.missing().is_empty() && rules.ports().is_empty();
-                if whole && change == (Lack::Lan { of_lan: true }) {
-                    tracing::info!(
-                        "the intercepted interfaces or their addresses have changed: the rules follow"
-                    );
-                }
+                follow(rules, &change)?;
             }
         }
         if let Some(rules) = lock(&self.rules).as_ref() {
-            let missing = rules.missing().iter().cloned();
-            faults.extend(missing.map(|name| (InterceptedPart::Interface(name), "is gone")));
-            let ports = rules.ports().iter().cloned();
-            faults.extend(ports.map(|port| (InterceptedPart::Port(port), "is a port of another")));
+            faults.extend(of_interfaces(rules));
         }
         let strays = foreign.strays.into_iter();
         faults.extend(strays.map(|stray| (InterceptedPart::Stray(stray), "is astray")));

@@ -1,5 +1,7 @@
 //! Interception as the configuration wants it, and as what the tunnel reaches changes it.
 
+use bentpipe_proto::proxy::associate;
+
 use crate::client::intercept::{
     Action, Device, DnsInterception, Gate, Interception, Other, RouterDns, Rule, TcpIntoDevice,
 };
@@ -33,8 +35,27 @@ pub(crate) fn interception(config: &FrontEnds, intercept: &Intercept) -> Interce
     }
 }
 
+/// Interception to begin with, for what the tunnel reaches now.
+pub(super) fn at_first(
+    config: &FrontEnds,
+    intercept: &Intercept,
+    dns: Option<&ClientDns>,
+    reach: &Reach,
+) -> Interception {
+    let configured = interception(config, intercept);
+    Interception {
+        dns: dns.map(lookups),
+        device: Device {
+            published: reach.published.clone(),
+            udp_ports_below: config.socks5.as_ref().map(|_| *associate::PORTS.start()),
+            ..configured.device.clone()
+        },
+        ..configured
+    }
+}
+
 /// Interception of name lookups as it is configured.
-pub(super) fn lookups(dns: &ClientDns) -> DnsInterception {
+fn lookups(dns: &ClientDns) -> DnsInterception {
     DnsInterception {
         port: dns.port,
         router: match dns.router {

@@ -43,6 +43,7 @@ impl ForeignLook {
             matches!(
                 change.object,
                 Object::Route(_)
+                    | Object::DaemonRoute(_)
                     | Object::Rule
                     | Object::Link(_)
                     | Object::Address(_)

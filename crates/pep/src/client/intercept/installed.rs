@@ -18,10 +18,11 @@ use ipnet::IpNet;
 
 use super::gate::ADMITTED_FOR;
 use super::kept::{self, Count, Kept, LearnedAddress};
-use super::lan::{self, Lan};
+use super::lan::Lan;
 use super::upkeep::{self, Lack, Wanted};
 use super::{Interception, REFUSED_FOR, barrier, invalid};
 use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_device};
+pub(super) use surroundings::let_go;
 use surroundings::renewed_guard;
 
 /// Answer that the kernel gives in the place of a destination.
@@ -383,17 +384,6 @@ impl Installed {
 /// True if `it` needs the second line for this machine's own traffic: that is taken in, and nothing of it may leave in clear.
 const fn needs_hold(it: &Interception) -> bool {
     it.local && !it.fail_open
-}
-
-/// Puts `settings` back and removes what keeps the LAN in, the `table` last.
-pub(super) fn let_go(settings: &Settings, table: &Table) -> io::Result<()> {
-    // While the table still keeps in what is forwarded.
-    let guarded = !barrier::present(barrier::Holder::Guard)?.is_empty();
-    settings.restore(guarded);
-    close_passages()?;
-    barrier::remove(barrier::Holder::Client, &[])?;
-    lan::let_out()?;
-    table.remove()
 }
 
 impl Drop for Installed {

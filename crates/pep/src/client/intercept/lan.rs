@@ -175,7 +175,9 @@ impl Lan {
     pub(super) fn strays(&self) -> io::Result<Vec<StrayRoute>> {
         let homes = self.prefixes.iter().copied();
         let homes: Vec<_> = homes.filter(|prefix| !is_link_local(prefix)).collect();
-        StrayRoute::list(&homes, &self.indices)
+        // Answers on connections that are carried have this one.
+        let mark = Routing::default().own_mark();
+        StrayRoute::list(&homes, &self.indices, mark)
     }
 
     /// Interfaces that are ports of others.
@@ -237,7 +239,17 @@ pub(crate) fn strays_of(interfaces: &[String]) -> io::Result<Vec<StrayRoute>> {
 }
 
 /// The fault that a route leads to hosts of the LAN elsewhere, and its mend.
-pub(crate) fn name_the_stray(StrayRoute { to, device }: &StrayRoute) -> [String; 2] {
+pub(crate) fn name_the_stray(StrayRoute { to, device, table }: &StrayRoute) -> [String; 2] {
+    if *table != MAIN {
+        return [
+            format!(
+                "a route of table {table} leads there by {device}, and what is for these hosts goes nowhere"
+            ),
+            "have the main table asked before it for the LAN (`ip rule add to PREFIX lookup main priority N`, before the rule that leads \
+             there; `ip rule` lists them)"
+                .to_owned(),
+        ];
+    }
     [
         format!("a route leads there by {device}, and what is for these hosts goes nowhere"),
         format!(

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::{Destination, Host};
+use bentpipe_tunnel::dial::abreast;
 use bentpipe_units::ByteCount;
 use hyper::Uri;
 use serde::Deserialize;
@@ -14,7 +15,6 @@ use super::plan::{Plan, REQUEST, TaskKind, Way};
 use super::road::Road;
 use super::transfer::Peer;
 use crate::config::{ClientConfig, FrontEnds, RESPONDER_NAME, ServerAddress};
-use crate::net::abreast;
 use crate::process;
 
 /// Port of the responder inside.
@@ -220,9 +220,10 @@ async fn look_up(front: &FrontEnds, host: &str, port: u16) -> Option<SocketAddr>
     let routed = found.filter(|address| process::source_address(address.ip()).is_some());
     let routed: Vec<_> = routed.collect();
     let first = *routed.first()?;
-    let answers = abreast::first(routed, (), async |address| {
+    let answer = async |address| {
         let opened = Road::past(front, address).open().await;
         opened.map(|_| address).map_err(drop)
-    });
+    };
+    let answers = abreast::first(routed, (), answer, tokio::time::sleep);
     Some(answers.await.unwrap_or(first))
 }

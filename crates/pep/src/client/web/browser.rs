@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::Destination;
-use bentpipe_web::{Closing, Frame, MAX_REQUEST, Request, Scheme, Verdict, judge};
+use bentpipe_web::{Closing, Frame, MAX_PIECES, MAX_REQUEST, Request, Scheme, Verdict, judge};
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
@@ -157,6 +157,7 @@ impl Browser {
 
     /// Waits for the next request.
     pub(super) async fn next_request(&mut self) -> Next {
+        let mut pieces = 0;
         loop {
             let scheme = match self.name() {
                 Some(_) => Scheme::Https,
@@ -174,7 +175,8 @@ impl Browser {
                     return Next::Get(request);
                 }
                 Verdict::Plain => return Next::Plain,
-                Verdict::Incomplete => {}
+                Verdict::Incomplete if pieces == MAX_PIECES => return Next::Plain,
+                Verdict::Incomplete => pieces += 1,
             }
             let idle = self.unread.is_empty() && (self.answered || self.speech.is_http());
             let patience = if idle { IDLE } else { SILENCE };
@@ -201,12 +203,9 @@ impl Browser {
     }
 
     /// Gives the browser an answer that is there.
-    pub(super) async fn write_all(&mut self, pieces: &[Bytes]) -> Result<(), Gone> {
+    pub(super) async fn write_all(&mut self, answer: &[u8]) -> Result<(), Gone> {
         self.answered = true;
-        for piece in pieces {
-            self.write(piece).await?;
-        }
-        Ok(())
+        self.write(answer).await
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Gone> {

@@ -75,16 +75,19 @@ pub(super) fn collect(net_admin: bool) -> NetworkFacts {
     }
 }
 
-/// Devices of default routes, each once. The tables may hold a million others, so `ip` is asked for these alone.
+/// Devices of default routes of any table, each once, but for those of this program's own tables. The tables may hold a million others, so
+/// `ip` is asked for these alone.
 fn uplinks() -> Vec<String> {
     let mut devices = Vec::new();
     for family in ["-4", "-6"] {
-        let listed = run("ip", &[family, "route", "show", "default"]).unwrap_or_default();
+        let listed =
+            run("ip", &[family, "route", "show", "default", "table", "all"]).unwrap_or_default();
         let mut words = listed.split_whitespace();
         while words.by_ref().any(|word| word == "dev") {
             devices.extend(words.next().map(str::to_owned));
         }
     }
+    devices.retain(|name| name != "lo" && name != device::NAME);
     devices.sort();
     devices.dedup();
     devices
@@ -150,7 +153,37 @@ fn resolvers() -> Result<Vec<IpAddr>, String> {
 
 #[cfg(test)]
 mod tests {
+    use bentpipe_sys::netns::NetNs;
+
     use super::*;
+
+    #[test]
+    fn default_routes_of_all_tables_have_an_uplink() {
+        // Root alone makes namespaces.
+        let Ok(place) = NetNs::temporary(&format!("bpu-{}", std::process::id())) else {
+            let required = std::env::var_os("BENTPIPE_REQUIRE_ROOT").is_some();
+            assert!(!required, "no namespace can be made here");
+            eprintln!("skipped: needs root, to make a namespace");
+            return;
+        };
+        let found = place.enter(|| {
+            for line in [
+                "link set lo up",
+                "link add one type veth peer name two",
+                "link set one up",
+                "link set two up",
+                "route add default dev one",
+                "route add default dev two table 201",
+                "-6 route add default dev two table 201",
+                // As interception has them.
+                "route add local default dev lo table 77",
+            ] {
+                run("ip", &line.split(' ').collect::<Vec<_>>()).expect(line);
+            }
+            uplinks()
+        });
+        assert_eq!(found.expect("the place"), ["one", "two"]);
+    }
 
     #[test]
     fn a_table_accepts_what_is_marked() {

@@ -88,7 +88,7 @@ fn others(network: &NetworkFacts) -> Vec<Finding> {
                 "what bentpipe sends crosses that tunnel too: give the server a route past it";
             findings.push(warn(
                 "vpn",
-                format!("the default route leads into {device} ({kind})"),
+                format!("a default route leads into {device} ({kind})"),
                 Some(mend.into()),
             ));
         } else {

@@ -552,6 +552,7 @@ fn ports_files_and_names() {
         client.strays = vec![StrayRoute {
             to: "10.1.0.0/25".parse().unwrap(),
             device: "wan0".into(),
+            table: 254,
         }];
         content(facts).side = SideFacts::Client(client);
     };

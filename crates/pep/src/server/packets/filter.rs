@@ -14,9 +14,9 @@ use bentpipe_proto::tunnel::PacketKinds;
 use bytes::Bytes;
 
 use super::plan::Assigned;
+use crate::bucket::Bucket;
 use crate::config::Service;
 use crate::net::judge::{Judge, Refusal};
-use crate::server::bucket::Bucket;
 use crate::server::clients::Client;
 use crate::server::notices::Notices;
 use crate::status::{PacketRefusals, Session};

@@ -31,7 +31,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use super::bucket::Bucket;
+use crate::bucket::Bucket;
 use crate::config::{Bounds, Responder as Config};
 use crate::filler::{self, Filler};
 use crate::process::{self, RunError};

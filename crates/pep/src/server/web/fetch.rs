@@ -5,11 +5,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_web::{
-    Ahead, Body, BodyReader, Closing, Frame, MAX_DATA, MAX_INTERIM, Malformed, PAGE, Request,
-    Response,
+    Ahead, Body, BodyReader, Closing, Frame, MAX_DATA, MAX_INTERIM, MAX_PIECES, Malformed, PAGE,
+    Request, Response,
 };
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::Job;
@@ -178,22 +179,22 @@ impl Job {
         object: u64,
         exchange: &mut Exchange,
     ) -> Result<Option<Response>, Unfetched> {
-        let mut left = MAX_INTERIM;
+        let (mut left, mut pieces) = (MAX_INTERIM, 0);
         loop {
             match Response::parse(&exchange.unread) {
                 Ok(Some((response, used))) => {
                     let interim = response.is_interim();
                     if interim && left == 0 {
                         // The browser may wait for as many as it likes, and nobody else does.
-                        return match object {
-                            PAGE => Ok(None),
-                            _ => Err(Unfetched::Unfit),
-                        };
+                        return none_for(object);
                     }
                     left -= usize::from(interim);
                     if object == PAGE {
                         self.look_ahead_of(&response);
                     } else if !interim && !response.is_storable() {
+                        return Err(Unfetched::Unfit);
+                    }
+                    if !interim && !self.reserve(object, used as u64, response.body()) {
                         return Err(Unfetched::Unfit);
                     }
                     let head = exchange.unread.split_to(used).freeze();
@@ -204,13 +205,14 @@ impl Job {
                         return Ok(Some(response));
                     }
                 }
+                Ok(None) if pieces == MAX_PIECES => return none_for(object),
                 Ok(None) => {
+                    pieces += 1;
                     if !exchange.read(object).await? {
                         return Err(Unfetched::Unreached);
                     }
                 }
-                Err(Malformed) if object == PAGE => return Ok(None),
-                Err(Malformed) => return Err(Unfetched::Unfit),
+                Err(Malformed) => return none_for(object),
             }
         }
     }
@@ -248,12 +250,7 @@ impl Job {
                 }
                 Err(Malformed) => return Err(Unfetched::Unfit),
             };
-            for promise in self.promises(&payload) {
-                self.page
-                    .send(promise)
-                    .await
-                    .map_err(|_| Unfetched::Stream)?;
-            }
+            self.promise_for(&payload).await?;
             let bytes = exchange.unread.split_to(used).freeze();
             self.send(object, bytes, false).await?;
         }
@@ -273,6 +270,20 @@ impl Job {
             .await
             .map_err(|_| Unfetched::Stream)?;
         Ok(whole)
+    }
+
+    /// Promises what `payload` of the page links to, which is to be sent behind the promises.
+    async fn promise_for(&self, payload: &[u8]) -> Result<(), Unfetched> {
+        self.push(payload);
+        while let Some(promises) = self.promises() {
+            for promise in promises {
+                let promised = self.page.send(promise).await;
+                promised.map_err(|_| Unfetched::Stream)?;
+            }
+            // All of the shard's clients have their turn: a few bytes may hold much to read.
+            yield_now().await;
+        }
+        Ok(())
     }
 
     async fn send(&self, object: u64, bytes: Bytes, head: bool) -> Result<(), Unfetched> {
@@ -295,6 +306,14 @@ impl Job {
         } else {
             &self.objects
         }
+    }
+}
+
+/// What comes is no response: of a page it goes on as it is, and an object fails.
+fn none_for(object: u64) -> Result<Option<Response>, Unfetched> {
+    match object {
+        PAGE => Ok(None),
+        _ => Err(Unfetched::Unfit),
     }
 }
 

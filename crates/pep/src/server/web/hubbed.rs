@@ -67,6 +67,8 @@ pub(super) async fn serve(
         let served = Box::pin(attend(pages, peer, (reached, name), session, &mut stream));
         let Err(HubOver) = served.await;
         drop(leave);
+    } else {
+        note_crowded(pages, peer, &name);
     }
     // A terminal that has gone is told nothing.
     let _ = stream.say(&Frame::Failed { id: PAGE }).await;
@@ -142,6 +144,28 @@ async fn attend(
                 }
             }
         }
+    }
+}
+
+/// Tells the log of a client that has as many sessions as it may; the session is counted already.
+fn note_crowded(pages: &ServedPages, peer: &PageClient, origin: &ServerName<'_>) {
+    if pages.hub_complaints.is_due(crate::process::now()) {
+        tracing::warn!(
+            client = peer.client.name,
+            "{} comes without objects: the client has {MAX_HUBS} sessions of DSSL at this time",
+            origin.to_str()
+        );
+    }
+}
+
+/// Counts an origin that this server has no connection to for a client, and tells the log.
+fn note_unreached(pages: &ServedPages, peer: &PageClient, origin: &str, code: ReplyCode) {
+    pages.account(peer.id, |account| account.sealed.unreached_total += 1);
+    if pages.hub_complaints.is_due(crate::process::now()) {
+        tracing::warn!(
+            client = peer.client.name,
+            "{origin} cannot be reached as a hub of DSSL: {code:?}; its pages come without objects"
+        );
     }
 }
 
@@ -240,7 +264,11 @@ async fn connect(
     name: ServerName<'static>,
 ) -> Result<TlsStream<TcpStream>, HubOver> {
     let tls = pages.hub.as_ref().ok_or(HubOver)?;
-    let tcp = match reached.await.map_err(|_| HubOver)? {
+    let unreached = |code| {
+        note_unreached(pages, peer, &name.to_str(), code);
+        HubOver
+    };
+    let tcp = match reached.await.map_err(unreached)? {
         ReachedOrigin::Fresh(tcp, _) => tcp,
         ReachedOrigin::Waiting(origin) => {
             let to = origin.to;

@@ -25,16 +25,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::Destination;
-use bentpipe_web::{Ahead, Frame, Request};
+use bentpipe_web::{Ahead, Body, Frame, PAGE, Request};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex};
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_local};
 use tokio_rustls::TlsConnector;
 
-use super::bucket::Bucket;
 use super::clients::Client;
 use super::flows::FlowRights;
 use crate::process;
+use crate::reading::{ReadingTime, timed};
 use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
 use crate::status;
 use crate::throttle::Throttle;
@@ -49,27 +49,13 @@ const REQUEST: Duration = Duration::from_secs(10);
 /// Pages of one client whose objects are fetched at one time; those beyond come without.
 const MAX_PAGES: usize = 16;
 
-/// Processor time in which links of one client's pages are looked for, milliseconds a second.
-const READING: f64 = 100.0;
-
-/// Most of that time that is saved up while the client loads nothing, milliseconds.
-const READING_SAVED: f64 = 500.0;
-
 /// Frames that wait for the flow in each queue, 16 KiB each at most.
 const QUEUE: usize = 4;
-
-/// Processor time for the links of one client's pages, in milliseconds.
-struct ReadingTime(Bucket);
-
-impl Default for ReadingTime {
-    fn default() -> Self {
-        Self(Bucket::with_burst(READING, READING_SAVED))
-    }
-}
 
 /// Counts of one client's pages.
 #[derive(Default)]
 struct Account {
+    /// Processor time for links.
     reading: ReadingTime,
     /// Pages that were read no further, for want of that time.
     unread: u64,
@@ -292,36 +278,37 @@ impl Job {
         }
     }
 
-    /// Promises for what `payload` of the page links to.
-    fn promises(&self, payload: &[u8]) -> Vec<Frame> {
+    /// Takes in `payload` of the page, whose links are [`Self::promises`].
+    fn push(&self, payload: &[u8]) {
+        if let Some(ahead) = self.ahead.borrow_mut().as_mut() {
+            ahead.push(payload);
+        }
+    }
+
+    /// Promises for the next piece of what has come of the page; `None`: all of it is read, or the client has had its share of the processor.
+    fn promises(&self) -> Option<Vec<Frame>> {
         let mut ahead = self.ahead.borrow_mut();
-        let Some(ahead) = ahead.as_mut().filter(|ahead| ahead.is_reading()) else {
-            return Vec::new();
-        };
+        let ahead = ahead.as_mut().filter(|ahead| ahead.has_more())?;
         if !self.may_read() {
             // What a page holds behind bytes that were left out cannot be told.
             ahead.stop_reading();
-            return Vec::new();
+            return None;
         }
-        let before = process::thread_time();
-        let promises = ahead.read(payload);
-        let took = process::thread_time().saturating_sub(before);
+        let (promises, took) = timed(|| ahead.read());
         self.pages.account(self.peer.id, |account| {
-            account.reading.0.spend(took.as_secs_f64() * 1000.0);
-        });
-        if let Some(Frame::Promise { id, .. }) = promises.first() {
-            self.pages.account(self.peer.id, |account| {
+            account.reading.spend(took);
+            if let Some(Frame::Promise { id, .. }) = promises.first() {
                 account.pages += u64::from(*id == 1);
                 account.promised += promises.len() as u64;
-            });
-        }
-        promises
+            }
+        });
+        Some(promises)
     }
 
     /// True if the client has processor time left for links. If not, a page that is read no further is counted.
     fn may_read(&self) -> bool {
         self.pages.account(self.peer.id, |account| {
-            let may = account.reading.0.has(process::now());
+            let may = account.reading.is_left(process::now());
             account.unread += u64::from(!may);
             may
         })
@@ -330,6 +317,20 @@ impl Job {
     /// Object to fetch now.
     fn next(&self) -> Option<(u64, Request)> {
         self.ahead.borrow_mut().as_mut()?.begin()
+    }
+
+    /// Sets bytes aside for an object with a head of `head` bytes, if its `body` says how long it is; false if they are too many.
+    fn reserve(&self, object: u64, head: u64, body: Body) -> bool {
+        match (object, body) {
+            (PAGE, _) | (_, Body::Chunked | Body::UntilClose) => true,
+            (_, Body::Length(length)) => {
+                let mut ahead = self.ahead.borrow_mut();
+                let bytes = head.saturating_add(length);
+                ahead
+                    .as_mut()
+                    .is_some_and(|ahead| ahead.reserve(object, bytes))
+            }
+        }
     }
 
     /// An object takes so many bytes more; false if it may not.

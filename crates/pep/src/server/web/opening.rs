@@ -13,12 +13,13 @@ use bentpipe_sealed::dssl::SessionId;
 use bentpipe_tunnel::transport::FlowKey;
 use bentpipe_web::{Frame, FrameReader, Request, Scheme, Verdict, judge};
 use rustls::pki_types::{DnsName, ServerName};
-use tokio::io::{AsyncReadExt as _, DuplexStream, ReadHalf};
+use tokio::io::{AsyncReadExt as _, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::hubbed::{self, ReachingOrigin};
 use super::origins::{ReachedOrigin, TlsName};
-use super::{PageClient, REQUEST, ServedPages, answer, hubbed, relayed};
+use super::{PageClient, REQUEST, ServedPages, answer, relayed};
 
 /// A connection for `flow` to where a page is, with the rights that its client has then.
 async fn reach_for(
@@ -101,27 +102,41 @@ pub(super) async fn work(
         }
     };
     match opened {
-        Some((Some(name), Opening::Hub(session, frames))) => {
-            let stream = (frames, read, write);
-            hubbed::serve(&pages, &peer, (reached, name), session, stream).await;
+        Some((name, opening)) if name.is_some() || !matches!(opening, Opening::Hub(..)) => {
+            serve(&pages, &peer, (reached, name), opening, (read, write)).await;
         }
-        // REPLY has been sent: without a connection the stream ends.
-        Some((name, Opening::Get(request))) => {
+        _ => tracing::debug!(client = peer.client.name, %destination, "page without a request"),
+    }
+    Ok(())
+}
+
+/// Does what a client wishes of the origin that is `reached`; REPLY has been sent, so without a connection the stream ends.
+async fn serve(
+    pages: &Rc<ServedPages>,
+    peer: &PageClient,
+    (reached, name): (impl ReachingOrigin, TlsName),
+    opening: Opening,
+    (read, write): (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>),
+) {
+    match (name, opening) {
+        (Some(name), Opening::Hub(session, frames)) => {
+            let stream = (frames, read, write);
+            hubbed::serve(pages, peer, (reached, name), session, stream).await;
+        }
+        // It needs a name.
+        (None, Opening::Hub(..)) => {}
+        (name, Opening::Get(request)) => {
             if let Ok(origin) = reached.await {
                 let stream = (read, write);
                 answer(pages.clone(), peer.clone(), (origin, name), request, stream).await;
             }
         }
-        Some((name, Opening::Relay(frames))) => {
+        (name, Opening::Relay(frames)) => {
             if let Ok(origin) = reached.await {
-                relayed::relay(&pages, &peer, (origin, name), frames, (read, write)).await;
+                relayed::relay(pages, peer, (origin, name), frames, (read, write)).await;
             }
         }
-        Some((None, Opening::Hub(..))) | None => {
-            tracing::debug!(client = peer.client.name, %destination, "page without a request");
-        }
     }
-    Ok(())
 }
 
 /// Client's wish for a stream.

@@ -2,14 +2,12 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::asked::is_quiet;
 use crate::process;
 use crate::relay::over_tcp::OverTcp;
 use crate::server::shares::HeldPlaces;
@@ -96,7 +94,7 @@ impl Origins {
         self.sweep();
         let mut waiting = self.0.borrow_mut();
         let is_it = |one: &mut Waiting| {
-            one.client == client && fits(&one.origin) && is_quiet(&mut one.origin)
+            one.client == client && fits(&one.origin) && is_quiet(&mut one.origin.stream)
         };
         let found = waiting.iter_mut().rposition(is_it)?;
         Some(waiting.remove(found).origin)
@@ -136,12 +134,4 @@ impl Origins {
             stays
         });
     }
-}
-
-/// True if the origin has neither ended the connection nor said something unasked. Session tickets, which TLS takes in with its
-/// next read, are nothing.
-fn is_quiet(origin: &mut OriginSocket) -> bool {
-    let (mut byte, mut cx) = ([0; 1], Context::from_waker(Waker::noop()));
-    let read = Pin::new(&mut origin.stream).poll_read(&mut cx, &mut ReadBuf::new(&mut byte));
-    matches!(read, Poll::Pending)
 }

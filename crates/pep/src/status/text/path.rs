@@ -28,6 +28,23 @@ pub(super) fn write_path(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result 
         };
         line(f, "key exchange", &format!("{exchange} ({kind})"))?;
     }
+    write_times_and_rates(f, tunnel)?;
+    let mtu = tunnel
+        .mtu
+        .map(|mtu| format!("; datagrams up to {mtu} B"))
+        .unwrap_or_default();
+    line(f, "window", &format!("{}{mtu}", size(tunnel.window_bytes)))?;
+    if let Some(fec) = &tunnel.fec {
+        let overhead = fec.overhead_ratio * 100.0;
+        let (sent, recovered) = (size(fec.sent_bytes), size(fec.recovered_bytes));
+        let wasted = size(fec.wasted_bytes);
+        let text = format!("{sent} sent ({overhead:.1} %); {recovered} recovered, {wasted} wasted");
+        line(f, "repairs", &text)?;
+    }
+    write_directions(f, tunnel)
+}
+
+fn write_times_and_rates(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result {
     let ms =
         |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| format!("{value:.1} ms"));
     let loss = tunnel.loss_ratio * 100.0;
@@ -53,19 +70,7 @@ pub(super) fn write_path(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result 
     if let Some(known) = tunnel.resumed_rate_bit_s {
         line(f, "path", &format!("known, resumed at {}", rate(known)))?;
     }
-    let mtu = tunnel
-        .mtu
-        .map(|mtu| format!("; datagrams up to {mtu} B"))
-        .unwrap_or_default();
-    line(f, "window", &format!("{}{mtu}", size(tunnel.window_bytes)))?;
-    if let Some(fec) = &tunnel.fec {
-        let overhead = fec.overhead_ratio * 100.0;
-        let (sent, recovered) = (size(fec.sent_bytes), size(fec.recovered_bytes));
-        let wasted = size(fec.wasted_bytes);
-        let text = format!("{sent} sent ({overhead:.1} %); {recovered} recovered, {wasted} wasted");
-        line(f, "repairs", &text)?;
-    }
-    write_directions(f, tunnel)
+    Ok(())
 }
 
 /// The two directions: who sends how.

@@ -2,6 +2,7 @@
 
 mod acks;
 mod beside;
+mod distant;
 mod marks;
 mod near;
 mod packets;
@@ -49,7 +50,7 @@ const NEAR: Scenario = Scenario::geo("M1-near", [100.0, 20.0], 75);
 const LEO_BEAM: Scenario = Scenario::geo("M1-leo", [100.0, 20.0], 25);
 
 /// What `make test` runs: with so many seeds, and what the first figures hold today. The others hold their goals.
-const CHECKED: [(&str, u64, &[f64]); 35] = [
+const CHECKED: [(&str, u64, &[f64]); 36] = [
     ("C2 pages", 10, &[0.6, 5.25, 6.5]),
     ("E-leo steady, queue 1 BDP", 1, &[20.0]),
     ("E-geo step to 4 Mbit/s", 1, &[2.5]),
@@ -67,6 +68,7 @@ const CHECKED: [(&str, u64, &[f64]); 35] = [
     ("E-geo ping beside bulk", 1, &[20.0]),
     ("E-leo bursts and losses", 1, &[1.0]),
     ("G5-.1% 1.6 MB files", 1, &[1.05]),
+    ("E-fast 15 MB from 60 ms off, cold", 1, &[1.0]),
     ("M1-leo 2 tunnel(s), LEO and GEO", 2, &[0.9, 0.95, 2.0]),
     ("G8 page beside bulk", 1, &[1.15]),
     ("E-leo 1 kB beside bulk", 1, &[25.0]),
@@ -210,7 +212,23 @@ fn short_flows() -> Vec<Row> {
         loss: Loss::Iid(0.02),
         ..medium()
     };
+    /// The link of a paper on pages, as fast as one of today.
+    const FAST: Scenario = Scenario::geo("E-fast", [70.0, 10.0], 260);
     vec![
+        distant::download(FAST, Before::Cold, 15_000_000),
+        distant::download(FAST, Before::Resumed, 15_000_000),
+        distant::download(medium(), Before::Cold, 2_000_000),
+        distant::download(medium(), Before::Cold, 10_000_000),
+        distant::download(medium(), Before::Resumed, 10_000_000),
+        distant::download(Scenario::built_in("S1", "s1"), Before::Cold, 1_000_000),
+        distant::download(Scenario::built_in("S1", "s1"), Before::Resumed, 1_000_000),
+        distant::download(Scenario::built_in("G1", "g1"), Before::Cold, 100_000_000),
+        distant::download(Scenario::built_in("G1", "g1"), Before::Resumed, 100_000_000),
+        distant::download(small(), Before::Cold, 2_000_000),
+        distant::download(small(), Before::Resumed, 2_000_000),
+        distant::download(lossy, Before::Cold, 10_000_000),
+        distant::download(LEO, Before::Cold, 10_000_000),
+        distant::download(LEO, Before::Resumed, 10_000_000),
         beside::first_byte(medium()),
         beside::first_byte(small()),
         beside::first_byte(LEO),

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::flow::{Flow, Side};
+use super::end::Side;
+use super::flow::Flow;
 use super::host::Phase;
 use super::{PATIENCE, Run};
 
@@ -16,7 +17,7 @@ const SERVED: u64 = 1_500_000;
 const LONG: u64 = 40_000_000;
 
 /// Short downloads, and the least and most bytes of each; all stay below what makes a flow long.
-const SHORT: usize = 60;
+const SHORT: usize = 120;
 const LEAST: u64 = 40_000;
 const MOST: u64 = 60_000;
 

@@ -2,18 +2,19 @@
 
 use std::ops::AddAssign;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::{AbortCode, ReplyCode};
 use bentpipe_testbed::world::World;
-use bentpipe_tunnel::engine::{ConnectionId, Engine};
-use bentpipe_tunnel::relay::{FlowAccess, Outcome, Relay};
-use bentpipe_tunnel::transport::{FlowKey, Streams, Tunnel};
+use bentpipe_tunnel::engine::ConnectionId;
+use bentpipe_tunnel::relay::{FlowAccess as _, Outcome, Relay};
+use bentpipe_tunnel::transport::FlowKey;
 
 use super::dice::Dice;
+use super::end::{At, End, Side};
 use super::host::{Host, Phase};
+use super::origin::Dialling;
 
 /// Time after which the server does not hear any more of a flow that was opened and left.
 const UNHEARD: Duration = Duration::from_secs(60);
@@ -24,89 +25,6 @@ const REQUEST: u64 = 100;
 /// Turns of a relay and its host while the model's clock stands still.
 const TURNS: usize = 8;
 
-/// End of the tunnel, and so engine, at which a host is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    Client,
-    Server,
-}
-
-impl Side {
-    /// Index among a flow's ends.
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn engine(self, world: &mut World) -> &mut Engine {
-        match self {
-            Self::Client => &mut world.terminals[0].engine,
-            Self::Server => &mut world.server,
-        }
-    }
-}
-
-/// Flow of an engine, for as long as the relay has its turn.
-struct At<'a> {
-    engine: &'a mut Engine,
-    place: (ConnectionId, FlowKey),
-}
-
-impl FlowAccess for At<'_> {
-    fn look<T>(&self, question: impl FnOnce(&Tunnel, FlowKey) -> T) -> Option<T> {
-        let connection = self.engine.peek(self.place.0)?;
-        Some(question(&connection.tunnel, self.place.1))
-    }
-
-    fn with(&mut self, change: impl FnOnce(&mut Tunnel, FlowKey, &mut Streams)) {
-        if let Some(connection) = self.engine.connection(self.place.0) {
-            let (tunnel, quic) = connection.parts();
-            change(tunnel, self.place.1, quic);
-        }
-    }
-}
-
-/// Alarm of a relay's task. A relay that nobody has woken has no turn, so what forgets to wake it is noticed.
-#[derive(Debug, Default)]
-struct Alarm(AtomicBool);
-
-impl Wake for Alarm {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// One of a flow's two ends.
-#[derive(Debug)]
-struct End {
-    host: Host,
-    /// Flow at this end; `None` before it is known there.
-    place: Option<(ConnectionId, FlowKey)>,
-    /// `None` before the server has answered, and once it has ended.
-    relay: Option<Relay>,
-    alarm: Arc<Alarm>,
-    /// The rights to the flow were withdrawn at this end.
-    revoked: bool,
-    /// Its relay has ended, or will not begin.
-    over: bool,
-}
-
-impl End {
-    fn new(host: Host) -> Self {
-        Self {
-            host,
-            place: None,
-            relay: None,
-            alarm: Arc::default(),
-            revoked: false,
-            over: false,
-        }
-    }
-
-    fn wake_if(&self, wakes: bool) {
-        self.alarm.0.fetch_or(wakes, Ordering::Relaxed);
-    }
-}
-
 /// One flow.
 #[derive(Debug)]
 pub(super) struct Flow {
@@ -114,10 +32,10 @@ pub(super) struct Flow {
     ends: [End; 2],
     /// The server's answer, other than yes.
     refusal: Option<ReplyCode>,
-    /// The server answers at once, and yes.
+    /// Its origin is there at once.
     prompt: bool,
-    /// The server answers at this instant, once it has heard of the flow.
-    answers: Option<Instant>,
+    /// Under way from when the server has heard of the flow until it answers.
+    dialling: Option<Dialling>,
     /// Either end's daemon has forgotten the tunnel.
     lost: bool,
     /// Since when the client's end is over, for a flow that the server has not heard of.
@@ -200,7 +118,7 @@ impl Flow {
             ends,
             refusal: None,
             prompt: false,
-            answers: None,
+            dialling: None,
             lost: false,
             unheard: None,
             heard: Heard::default(),
@@ -219,15 +137,7 @@ impl Flow {
         end.place = Some(place);
         // Whoever hears of the flow has not forgotten its tunnel.
         self.lost = false;
-        if self.prompt {
-            self.answers = Some(now);
-            return;
-        }
-        if dice.one_in(20) {
-            self.refusal = Some(ReplyCode::Refused);
-        }
-        let dials = if dice.one_in(4) { dice.below(3_000) } else { 0 };
-        self.answers = Some(now + Duration::from_millis(dials));
+        self.dialling = Some(Dialling::begin(dice, now, self.prompt));
     }
 
     /// One of the daemons has lost all that it knew of the tunnel.
@@ -235,6 +145,7 @@ impl Flow {
         self.lost = true;
         let end = &mut self.ends[side.index()];
         (end.relay, end.over) = (None, true);
+        self.dialling = None;
     }
 
     /// The relay of the flow at `place`, if that is this one's, is to look at it.
@@ -295,9 +206,9 @@ impl Flow {
 
     /// Both hosts and their relays do what they can.
     pub(super) fn turn(&mut self, world: &mut World, dice: &mut Dice, phase: Phase) {
-        if self.answers.is_some_and(|at| at <= world.now) {
-            self.answers = None;
-            self.answer(world);
+        if let Some(code) = self.dialling.as_mut().and_then(|it| it.poll(world.now)) {
+            self.dialling = None;
+            self.answer(world, code);
         }
         for side in [Side::Client, Side::Server] {
             let end = &mut self.ends[side.index()];
@@ -312,12 +223,12 @@ impl Flow {
         }
     }
 
-    fn answer(&mut self, world: &mut World) {
+    fn answer(&mut self, world: &mut World, code: ReplyCode) {
+        self.refusal = (code != ReplyCode::Ok).then_some(code);
         let end = &mut self.ends[Side::Server.index()];
         let Some(place) = end.place.filter(|_| !end.over) else {
             return;
         };
-        let code = self.refusal.unwrap_or(ReplyCode::Ok);
         let engine = &mut world.server;
         let mut at = At { engine, place };
         at.with(|tunnel, flow, quic| tunnel.reply(quic, flow, code, None));
@@ -334,7 +245,7 @@ impl Flow {
         };
         let engine = side.engine(world);
         // A shard wakes the relays of a connection that it has lost.
-        let is_woken = end.alarm.0.swap(false, Ordering::Relaxed);
+        let is_woken = end.alarm.is_due();
         if !is_woken && engine.peek(place.0).is_some() {
             return;
         }

@@ -1,14 +1,16 @@
 //! A reference model beside the whole system: hosts, relays, client, link and server in virtual time do random things in a
 //! random order, and every byte and every end is compared with what the hosts have said.
 //!
-//! The model is one record for each flow ([`flow::Flow`]): what both hosts ([`host::Host`]) have written, and how each has
-//! ended. What a host hears follows from that: all bytes in order, FIN after the last, a reset after those before it, a refusal
+//! The model is one record for each flow ([`flow::Flow`]): what both hosts ([`host::Host`]) have written, how each has
+//! ended, and what the server's dialler finds ([`origin::Dialling`]). What a host hears follows from that: all bytes in order, FIN after the last, a reset after those before it, a refusal
 //! before any, and the loss of the tunnel only if a daemon was restarted. In the end nothing is left at either end.
 
 mod contest;
 mod dice;
+mod end;
 mod flow;
 mod host;
+mod origin;
 
 use std::time::Duration;
 
@@ -19,7 +21,8 @@ use bentpipe_tunnel::engine::{ConnectionId, Engine};
 use crate::outage::set_outage;
 use crate::satellite::link;
 use dice::Dice;
-use flow::{Flow, Heard, Side};
+use end::Side;
+use flow::{Flow, Heard};
 use host::Phase;
 
 const SOON: Duration = Duration::from_secs(60);

@@ -1,12 +1,15 @@
-//! Faults of the machine's interfaces and routes for which an interception keeps the LAN in: the operator alone mends them.
+//! Faults of the machine's interfaces and routes for which an interception keeps the LAN in: the operator alone mends them. And what is
+//! put back at the end.
 
 use std::io;
 
 use bentpipe_sys::link::Port;
+use bentpipe_sys::nft::Table;
 use bentpipe_sys::policy_rule::PolicyRule;
 
-use super::super::{Interception, barrier, guard};
+use super::super::{Interception, barrier, guard, lan};
 use super::Installed;
+use crate::firewall::{Settings, close_passages};
 
 impl Installed {
     /// Names of intercepted interfaces that no interface has now: it was removed, or has another name. What comes in by
@@ -37,4 +40,15 @@ pub(super) fn renewed_guard(it: &Interception) -> io::Result<()> {
         true => it.guard(),
         false => Ok(()),
     }
+}
+
+/// Puts `settings` back and removes what keeps the LAN in, the `table` last.
+pub(in crate::client::intercept) fn let_go(settings: &Settings, table: &Table) -> io::Result<()> {
+    // While the table still keeps in what is forwarded.
+    let guarded = !barrier::present(barrier::Holder::Guard)?.is_empty();
+    settings.restore(guarded);
+    close_passages()?;
+    barrier::remove(barrier::Holder::Client, &[])?;
+    lan::let_out()?;
+    table.remove()
 }

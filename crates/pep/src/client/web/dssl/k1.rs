@@ -22,6 +22,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::line::ObjectLine;
 use super::{Dssl, HubAtHand, PageRoad, Pages};
+use crate::asked::is_quiet;
 use crate::process;
 use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
 
@@ -86,6 +87,15 @@ pub(super) struct K1 {
 }
 
 impl K1 {
+    /// A connection that no hub has to do with.
+    fn without_hub(tls: K1Tls) -> Self {
+        Self {
+            tls: Some(tls),
+            line: None,
+            requests: 0,
+        }
+    }
+
     /// Number of the next request, counted.
     pub(super) fn count(&mut self) -> u32 {
         let number = self.requests;
@@ -119,6 +129,11 @@ impl K1 {
         self.tls
             .take()
             .ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// True if the origin has neither ended the connection nor said something unasked.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        self.tls.as_mut().is_some_and(is_quiet)
     }
 
     /// The connection may be used again.
@@ -165,11 +180,7 @@ pub(super) async fn connect(
     let dssl = pages.dssl.as_ref().ok_or(NoK1::Absent)?;
     let HubAtHand::Here(hub) = hub_for(road, objects) else {
         let tls = dssl.open_k1(road, place, name, None).await?;
-        return Ok(K1 {
-            tls: Some(tls),
-            line: None,
-            requests: 0,
-        });
+        return Ok(K1::without_hub(tls));
     };
     let mut terminal = Terminal::new(dssl.mode, name);
     let (to_hub, words) = mpsc::unbounded_channel();

@@ -38,6 +38,7 @@ impl K1Pool {
         self.sweep();
         let mut waiting = self.waiting.borrow_mut();
         let fits = |one: &WaitingK1| one.owner == *owner && one.name == name;
+        waiting.retain_mut(|one| !fits(one) || one.k1.is_quiet());
         let alive = |one: &WaitingK1| one.k1.line().is_some_and(|line| line.is_alive());
         let best = |one: &WaitingK1| fits(one) && alive(one) == page;
         let busy = |one: &WaitingK1| one.k1.line().is_some_and(|line| line.is_busy());

@@ -9,7 +9,7 @@ const SAVED: Duration = Duration::from_secs(2);
 
 /// Allows so many events a second, and two seconds' worth at once.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     per_second: f64,
     most: f64,
     left: f64,
@@ -19,13 +19,13 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// A full bucket.
-    pub(super) fn new(per_second: u32) -> Self {
+    pub(crate) fn new(per_second: u32) -> Self {
         let rate = f64::from(per_second);
         Self::with_burst(rate, rate * SAVED.as_secs_f64())
     }
 
     /// A full bucket that holds `most` events.
-    pub(super) fn with_burst(per_second: f64, most: f64) -> Self {
+    pub(crate) fn with_burst(per_second: f64, most: f64) -> Self {
         Self {
             per_second,
             most: most.max(1.0),
@@ -35,7 +35,7 @@ impl Bucket {
     }
 
     /// True if one more event may happen now; it then counts.
-    pub(super) fn take(&mut self, now: Instant) -> bool {
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
         let may = self.has(now);
         if may {
             self.spend(1.0);
@@ -44,12 +44,12 @@ impl Bucket {
     }
 
     /// Counts `events` that have happened. They may be more than were saved up; then as many are earned first.
-    pub(super) fn spend(&mut self, events: f64) {
+    pub(crate) fn spend(&mut self, events: f64) {
         self.left -= events;
     }
 
     /// True if an event may happen now.
-    pub(super) fn has(&mut self, now: Instant) -> bool {
+    pub(crate) fn has(&mut self, now: Instant) -> bool {
         let since = self.since.replace(now).unwrap_or(now);
         let earned = now.saturating_duration_since(since).as_secs_f64() * self.per_second;
         // Against a clock of another thread that is a little behind nothing is earned twice.
