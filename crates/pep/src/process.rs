@@ -22,7 +22,9 @@ use crate::status::StatusSocket;
 use bentpipe_tunnel::text::printable;
 
 pub(crate) use key_log::open_key_log;
-pub(crate) use limits::{file_limit, raise_file_limit, tell_of_files, total_memory};
+pub(crate) use limits::{
+    file_limit, raise_file_limit, tell_of_connections, tell_of_files, tell_of_ports, total_memory,
+};
 
 /// Kernel buffers wanted for UDP sockets, in bytes; the kernel's own limit applies.
 const SOCKET_BUFFER: usize = 8 << 20;

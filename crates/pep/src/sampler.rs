@@ -10,6 +10,7 @@ use crate::status::{
     self, Acks, ClassSource, Families, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving,
     Refused, Repairs, Sending, Session, Tunnel, TunnelState, Volumes, WireKind,
 };
+use crate::throttle::Throttle;
 use bentpipe_tunnel::engine::{Connection, Profile, identity};
 use bentpipe_tunnel::text::printable;
 use bentpipe_tunnel::transport::{PacketStats, Refusals};
@@ -21,6 +22,25 @@ const HEADERS: u64 = 28;
 pub(crate) struct Sampler {
     since: Instant,
     last: Option<(Instant, u64, u64)>,
+    shed: ShedNotice,
+}
+
+/// Notice of connections that were reset for want of memory: one a minute, so that none goes untold.
+struct ShedNotice {
+    told: u64,
+    throttle: Throttle,
+}
+
+impl ShedNotice {
+    /// Number of connections that are to be told of now, of `total` since the tunnel began.
+    fn take(&mut self, now: Instant, total: u64) -> Option<u64> {
+        let untold = total.saturating_sub(self.told);
+        if untold == 0 || !self.throttle.is_due(now) {
+            return None;
+        }
+        self.told = total;
+        Some(untold)
+    }
 }
 
 impl Sampler {
@@ -28,6 +48,22 @@ impl Sampler {
         Self {
             since: now,
             last: None,
+            shed: ShedNotice {
+                told: 0,
+                throttle: Throttle::new(),
+            },
+        }
+    }
+
+    /// Warns of connections that were reset for want of memory, if there are new ones; `of`: the client whose they were, at a
+    /// server.
+    pub(crate) fn tell_of_shed(&mut self, now: Instant, connection: &Connection, of: &str) {
+        let total = connection.tunnel.stats().shed;
+        if let Some(count) = self.shed.take(now, total) {
+            tracing::warn!(
+                "memory was used up, and {count} connections{of} that held most of it were reset: raise `memory` or `total_memory` \
+                 of [limits], whichever `status` shows near its end"
+            );
         }
     }
 
@@ -272,4 +308,38 @@ fn receiving(connection: &Connection) -> Option<Receiving> {
         acks,
         blocked_ratio: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "any instant will do")]
+    fn connections_that_were_reset_are_told_of_once_a_minute_and_none_is_left_out() {
+        let mut notice = ShedNotice {
+            told: 0,
+            throttle: Throttle::new(),
+        };
+        let start = Instant::now();
+        let totals = [
+            (0, 0),
+            (1, 3),
+            (2, 5),
+            (60, 5),
+            (61, 6),
+            (62, 6),
+            (200, 6),
+            (300, 7),
+        ];
+        let told: Vec<_> = totals
+            .iter()
+            .map(|(second, total)| notice.take(start + Duration::from_secs(*second), *total))
+            .collect();
+        assert_eq!(
+            told,
+            [None, Some(3), None, None, Some(3), None, None, Some(1)]
+        );
+    }
 }

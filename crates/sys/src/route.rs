@@ -21,7 +21,7 @@ pub struct MarkedRoute {
     pub mask: u32,
     /// The number of a routing table that nobody else uses.
     pub table: u32,
-    /// The rule's priority; before 32766, where the table `main` is consulted.
+    /// The rule's priority; before 32766, where the table `main` is consulted, or after it for what has no other way.
     pub priority: u32,
     /// Goal of the packets.
     pub target: Target,

@@ -243,6 +243,7 @@ impl Reporter {
         };
         let mut sampler = self.sampler.borrow_mut();
         let sampled = self.tunnels.look_at(id, |connection| {
+            sampler.tell_of_shed(now, connection, "");
             let session = sampler.sample(now, connection, TunnelState::Ready);
             Some((session, connection.remote()))
         });

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,7 +16,11 @@ use super::memory::ClientMemory;
 use crate::config::{ClientConfig, Server, ServerAddress};
 use crate::keys::{PrivateKey, PublicKey};
 use crate::net::lookup::Lookups;
-use crate::process::RunError;
+use crate::net::nat64;
+use crate::process::{self, RunError};
+
+/// An address that a network without IPv4 has a route to, as to all of the IPv6 internet.
+const ANYWHERE: Ipv6Addr = Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0);
 
 /// Servers of the configuration, by their index there.
 pub(super) struct Servers {
@@ -104,10 +108,10 @@ impl Servers {
     pub(super) async fn resolve(&self, server: usize) -> io::Result<Vec<SocketAddr>> {
         let address = self.address(server);
         let (host, port) = match address {
-            ServerAddress::Ip(address) => return Ok(vec![*address]),
+            ServerAddress::Ip(address) => return Ok(self.routed(vec![*address]).await),
             ServerAddress::Name { host, port } => (host, *port),
         };
-        let found = self.lookups.find(host, port).await;
+        let found = self.look_up(host, port).await;
         let remembered = self.remembered.borrow().get(&address.to_string());
         match (found, remembered) {
             (Ok(found), Some(known)) => Ok(first(found, known)),
@@ -119,8 +123,30 @@ impl Servers {
     /// Addresses that `address` leads to.
     pub(super) async fn find(&self, address: &ServerAddress) -> io::Result<Vec<SocketAddr>> {
         match address {
-            ServerAddress::Ip(address) => Ok(vec![*address]),
-            ServerAddress::Name { host, port } => self.lookups.find(host, *port).await,
+            ServerAddress::Ip(address) => Ok(self.routed(vec![*address]).await),
+            ServerAddress::Name { host, port } => self.look_up(host, *port).await,
+        }
+    }
+
+    async fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        Ok(self.routed(self.lookups.find(host, port).await?).await)
+    }
+
+    /// The `addresses`; where the machine has a way into IPv6 and to none of them, those in their place that the network's
+    /// translator leads to them (RFC 7050), if it has one.
+    async fn routed(&self, addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+        let has_way = |ip| process::source_address(ip).is_some();
+        let lost = !addresses.iter().any(|address| has_way(address.ip()));
+        let port = addresses.first().map_or(0, SocketAddr::port);
+        if !lost || !has_way(ANYWHERE.into()) {
+            return addresses;
+        }
+        let shown = self.lookups.find(nat64::PROBE, port).await;
+        let shown: Vec<_> = shown.iter().flatten().map(SocketAddr::ip).collect();
+        let translated = translated(&addresses, &shown);
+        match translated.is_empty() {
+            true => addresses,
+            false => translated,
         }
     }
 
@@ -130,7 +156,10 @@ impl Servers {
             return false;
         };
         let found = self.lookups.find_all(host, *port).await;
-        found.is_ok_and(|addresses| !addresses.contains(&address))
+        let Ok(addresses) = found else {
+            return false;
+        };
+        !self.routed(addresses).await.contains(&address)
     }
 
     /// Keeps the address of a server that was given by name and has proved to be it.
@@ -162,6 +191,23 @@ impl Servers {
     }
 }
 
+/// Addresses by which translators lead to the IPv4 ones of `addresses`, if `shown` is what the name that shows a translator's prefix
+/// leads to.
+fn translated(addresses: &[SocketAddr], shown: &[IpAddr]) -> Vec<SocketAddr> {
+    let known = nat64::discover(shown);
+    let of = |address: &SocketAddr| {
+        let known = match address {
+            SocketAddr::V4(v4) => known.iter().map(|one| one.translated(*v4.ip())).collect(),
+            SocketAddr::V6(_) => Vec::new(),
+        };
+        let port = address.port();
+        known
+            .into_iter()
+            .map(move |ip| SocketAddr::new(ip.into(), port))
+    };
+    addresses.iter().flat_map(of).collect()
+}
+
 /// `addresses` with `known` first, if it is one of them.
 fn first(mut addresses: Vec<SocketAddr>, known: SocketAddr) -> Vec<SocketAddr> {
     if let Some(at) = addresses.iter().position(|address| *address == known) {
@@ -180,5 +226,19 @@ mod tests {
         assert_eq!(first(vec![a, b, c], c), [c, a, b]);
         assert_eq!(first(vec![a, b], a), [a, b]);
         assert_eq!(first(vec![a, b], c), [a, b]);
+    }
+
+    #[test]
+    fn a_translator_leads_to_ipv4_addresses_alone() {
+        let addresses: Vec<SocketAddr> = ["192.0.2.1:4433", "[2001:db8::1]:4433"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        let shown: Vec<IpAddr> = ["64:ff9b::c000:aa", "64:ff9b::c000:ab", "192.0.0.170"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        let expected: SocketAddr = "[64:ff9b::192.0.2.1]:4433".parse().unwrap();
+        assert_eq!(translated(&addresses, &shown), [expected]);
+        assert!(translated(&addresses, &shown[2..]).is_empty());
+        assert!(translated(&addresses[1..], &shown).is_empty());
     }
 }

@@ -285,6 +285,7 @@ impl Session {
         let mut tick = interval(SAMPLE);
         loop {
             tick.tick().await;
+            process::tell_of_connections();
             self.learned.learn_path();
             if self.tunnels.ready().is_some() {
                 self.learned.measure_link();

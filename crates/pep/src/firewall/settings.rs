@@ -228,10 +228,11 @@ impl Settings {
 
 /// Settings of the device itself, which go with it: what it delivers is forwarded, although the way back to who sent it
 /// leads, as the main table has it, over the link (a loose check of the source is the least that the kernel takes for
-/// that where the machine's own is strict).
+/// that where the machine's own is strict), and is found by a mark where the main table has none.
 pub(crate) fn prepare_device(device: &str) -> io::Result<()> {
     let conf = |family: &str, key: &str| format!("/proc/sys/net/{family}/conf/{device}/{key}");
     write(&conf("ipv4", "rp_filter"), "2")?;
+    write(&conf("ipv4", "src_valid_mark"), "1")?;
     write(&conf("ipv4", "forwarding"), "1")?;
     let forced = conf("ipv6", "force_forwarding");
     if fs::exists(&forced)? {

@@ -186,6 +186,7 @@ pub(crate) async fn open(address: SocketAddr, mark: Option<u32>) -> io::Result<T
     socket.set_nonblocking(true)?;
     match socket.connect(&address.into()) {
         Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => {
+            process::tell_of_ports(&error);
             return Err(error);
         }
         _ => {}

@@ -9,6 +9,7 @@
 //!
 //! The server dials what clients ask for; a client dials what goes past the tunnel, and what is published by it.
 
+pub(crate) mod answering;
 pub(crate) mod datagrams;
 pub(crate) mod dial;
 pub(crate) mod judge;

@@ -50,14 +50,29 @@ impl Translation {
             _ => None,
         }
     }
+
+    /// The address by which a packet ends at `v4`; the reverse of [`Self::embedded`].
+    #[must_use]
+    pub(crate) fn translated(&self, v4: Ipv4Addr) -> Ipv6Addr {
+        let mut octets = self.0.addr().octets();
+        let places = places(self.0.prefix_len());
+        for (from, at) in v4.octets().into_iter().zip(places) {
+            octets[at] = from;
+        }
+        octets.into()
+    }
+}
+
+/// Places of the octets of an IPv4 address behind a prefix of this length, past the octet that is always zero.
+fn places(length: u8) -> impl Iterator<Item = usize> {
+    (usize::from(length / 8)..size_of::<Ipv6Addr>()).filter(|at| *at != ZERO_OCTET)
 }
 
 /// The 32 bits that follow the prefix, past the octet that is always zero.
 fn embedded(address: Ipv6Addr, length: u8) -> Ipv4Addr {
     let mut v4 = [0; 4];
     let octets = address.octets();
-    let after = (usize::from(length / 8)..octets.len()).filter(|at| *at != ZERO_OCTET);
-    for (to, at) in v4.iter_mut().zip(after) {
+    for (to, at) in v4.iter_mut().zip(places(length)) {
         *to = octets[at];
     }
     v4.into()
@@ -211,7 +226,11 @@ mod tests {
         for (prefix, address) in EXAMPLES {
             let translation = Translation::new(prefix.parse().expect("a prefix"));
             let embedded = translation.and_then(|known| known.embedded(address.parse().ok()?));
-            assert_eq!(embedded, Some(Ipv4Addr::new(192, 0, 2, 33)), "{prefix}");
+            let v4 = Ipv4Addr::new(192, 0, 2, 33);
+            assert_eq!(embedded, Some(v4), "{prefix}");
+            let translated = translation.map(|known| known.translated(v4).to_string());
+            let expected: Option<Ipv6Addr> = address.parse().ok();
+            assert_eq!(translated, expected.map(|one| one.to_string()), "{prefix}");
         }
         assert_eq!(
             Translation::new("2001:db8::/80".parse().expect("a prefix")),

@@ -16,10 +16,12 @@ use bentpipe_proto::dns::{Answer, Query, Refusal};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::answering::Answering;
 use super::names::{self, Later, NameAddresses};
 use super::nat64;
 use super::race::{Outcome, Race};
 use crate::process;
+use crate::throttle::Throttle;
 
 /// Time that each attempt has before the next begins.
 const ATTEMPTS: [Duration; 4] = [
@@ -61,6 +63,8 @@ pub(crate) struct Resolver {
     hosts: RefCell<Option<(Instant, Rc<Hosts>)>>,
     /// The mark of its sockets, if they need one.
     mark: Option<u32>,
+    /// What the operator hears of answers, if he hears of them.
+    answering: Option<Arc<Answering>>,
 }
 
 /// Addresses by name, lower case.
@@ -75,12 +79,21 @@ impl Resolver {
             preferred: Cell::new(0),
             hosts: RefCell::default(),
             mark: None,
+            answering: None,
         }
     }
 
     /// With `mark` on its sockets.
     pub(crate) fn marked(self, mark: Option<u32>) -> Self {
         Self { mark, ..self }
+    }
+
+    /// As this one; the operator hears by `answering` when nobody answers.
+    pub(crate) fn heeded(self, answering: Arc<Answering>) -> Self {
+        Self {
+            answering: Some(answering),
+            ..self
+        }
     }
 
     /// The answer to a client's message, an error among them; `None` if the message deserves none.
@@ -90,7 +103,11 @@ impl Resolver {
             Err(Refusal::Answer(answer)) => return Some(answer),
             Err(Refusal::Silence) => return None,
         };
-        self.ask(&query).await.or_else(|| Some(query.unanswered()))
+        let answer = self.ask(&query).await;
+        if let Some(answering) = &self.answering {
+            answering.take(process::now(), answer.is_some(), &self.servers());
+        }
+        answer.or_else(|| Some(query.unanswered()))
     }
 
     /// Message of a resolver, a failure among them; `None` if none answers.
@@ -177,7 +194,7 @@ impl Resolver {
         let mut turn = first;
         for patience in ATTEMPTS {
             let Some(&server) = servers.get(turn % servers.len().max(1)) else {
-                tracing::warn!("no resolver: name one in [dns] `servers`, or in {RESOLV_CONF}");
+                self.tell_of_none();
                 return None;
             };
             race.ask(server).await;
@@ -201,6 +218,15 @@ impl Resolver {
             }
         }
         None
+    }
+
+    /// Says, at most once a minute, that there is nobody to be asked, unless the operator hears of answers anyway.
+    fn tell_of_none(&self) {
+        static TOLD: Throttle = Throttle::new();
+
+        if self.answering.is_none() && TOLD.is_due(process::now()) {
+            tracing::warn!("no resolver: name one in {RESOLV_CONF}");
+        }
     }
 
     fn servers(&self) -> Rc<[SocketAddr]> {

@@ -18,6 +18,12 @@ const COMFORTABLE_FILES: u64 = 65_536;
 /// Descriptors that a process is taken to have where the system does not say: what POSIX shells give.
 const FILES_UNKNOWN: u64 = 1024;
 
+/// Files in which the kernel says how many connections its table has, and may have.
+const CONNECTIONS: [&str; 2] = [
+    "/proc/sys/net/netfilter/nf_conntrack_count",
+    "/proc/sys/net/netfilter/nf_conntrack_max",
+];
+
 /// Raises RLIMIT_NOFILE to its hard limit, or names the shortfall. Once nothing else can go wrong: a daemon that cannot
 /// start says why in one line.
 pub(crate) fn raise_file_limit() {
@@ -57,6 +63,44 @@ pub(crate) fn tell_of_files(error: &io::Error) -> bool {
         "no file descriptors left ({error}; limit {limit}): new connections fail until others end; raise LimitNOFILE"
     );
     true
+}
+
+/// Says, at most once a minute, that the kernel finds no local port for a connection, if that is what `error` means.
+pub(crate) fn tell_of_ports(error: &io::Error) {
+    static TOLD: Throttle = Throttle::new();
+
+    if error.kind() == io::ErrorKind::AddrNotAvailable && TOLD.is_due(now()) {
+        tracing::warn!(
+            "no local port or address left for a connection ({error}): those to one destination fail until others end; widen \
+             net.ipv4.ip_local_port_range, or find out who opens so many"
+        );
+    }
+}
+
+/// Says, at most once a minute, that the kernel's table of connections is full, if it is: whatever is new is then dropped without
+/// a word to anybody.
+pub(crate) fn tell_of_connections() {
+    static TOLD: Throttle = Throttle::new();
+
+    let number = |file: &str| -> Option<u64> {
+        let bytes = crate::state::read(Path::new(file), 64).ok()?;
+        String::from_utf8(bytes).ok()?.trim().parse().ok()
+    };
+    // Kernels without such a table have no files.
+    let [Some(count), Some(most)] = CONNECTIONS.map(number) else {
+        return;
+    };
+    if is_full(count, most) && TOLD.is_due(now()) {
+        tracing::warn!(
+            "the kernel's table of connections is full ({count} of {most}): new ones are dropped, of this machine as of its LANs; \
+             raise net.netfilter.nf_conntrack_max, or find out by `conntrack -L` who has so many"
+        );
+    }
+}
+
+/// True if `count` of at most `most` entries leave too little room: the table is cleared of what is old in steps. 0 is no limit.
+const fn is_full(count: u64, most: u64) -> bool {
+    most > 0 && count >= most - most / 20
 }
 
 /// Ceiling of what all tunnels hold together where the configuration names none: half of the memory that the process may use,
@@ -108,6 +152,14 @@ fn memory_limits(groups: &str) -> impl Iterator<Item = PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_of_connections_is_full_with_little_room_left() {
+        let full = [(300, 300), (295, 300), (301, 300), (1, 1)];
+        let free = [(200, 300), (0, 300), (70_000, 0), (0, 1)];
+        assert!(full.iter().all(|(count, most)| is_full(*count, *most)));
+        assert!(!free.iter().any(|(count, most)| is_full(*count, *most)));
+    }
 
     #[test]
     fn limits_of_both_versions_of_control_groups_are_looked_for() {

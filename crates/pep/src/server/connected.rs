@@ -93,6 +93,8 @@ impl Connected {
     /// The client's part of `status`; to be asked for once a second.
     pub(super) fn sample(&mut self, now: Instant, connection: &Connection) -> status::Session {
         self.crossing.handle_timeout(now);
+        let of = format!(" of {}", self.client.name);
+        self.sampler.tell_of_shed(now, connection, &of);
         let mut sampled = self.sampler.sample(now, connection, TunnelState::Ready);
         self.crossing.count(&mut sampled);
         sampled.publish = self.ports.report();

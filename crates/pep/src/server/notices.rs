@@ -4,9 +4,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::net::answering::Answering;
 use crate::process;
 use bentpipe_tunnel::engine::identity::PublicKey;
 
@@ -24,6 +25,7 @@ const AGAIN: Duration = Duration::from_secs(3600);
 pub(super) struct Notices {
     clients: Mutex<HashMap<String, HashSet<String>>>,
     keys: Mutex<HashMap<PublicKey, Instant>>,
+    answering: Arc<Answering>,
 }
 
 /// Notice of something that happened.
@@ -38,6 +40,11 @@ enum Say {
 }
 
 impl Notices {
+    /// What is told of the resolvers of clients' names.
+    pub(super) fn answering(&self) -> Arc<Answering> {
+        self.answering.clone()
+    }
+
     /// Something happened to a client; `what` tells it from other things.
     fn of_client(&self, client: &str, what: &str) -> Say {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);

@@ -187,7 +187,10 @@ impl Pool {
                     self.reload(config, &mut current, clients);
                     manager.ready();
                 }
-                _ = look.tick() => families.set(self.look_for_routes(clients)),
+                _ = look.tick() => {
+                    process::tell_of_connections();
+                    families.set(self.look_for_routes(clients));
+                }
             }
         }
         Ok(())

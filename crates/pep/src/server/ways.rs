@@ -45,7 +45,8 @@ impl Ways {
     /// Ways of the shard of `worker`, which nobody takes yet.
     pub(super) fn new(worker: &Worker, shard: &Rc<Shard>) -> Self {
         let (shared, dialling) = (&worker.shared, &worker.dialling);
-        let resolver = Rc::new(Resolver::new(&dialling.dns.servers));
+        let resolver = Resolver::new(&dialling.dns.servers).heeded(shared.notices.answering());
+        let resolver = Rc::new(resolver);
         let judge = Rc::new(Judge::new(shared.translations.clone()));
         let dialler = Dialler::new(judge.clone(), resolver.clone(), dialling.connect_timeout)
             .with_responder(worker.responder);

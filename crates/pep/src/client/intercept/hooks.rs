@@ -13,6 +13,7 @@ pub(super) fn prerouting(it: &Interception, held: &[String]) -> [Chain; 2] {
     let lan =
         (!it.interfaces.is_empty()).then(|| format!("iifname {{ {} }} goto from_lan", names(it)));
     let mut chain = Chain::at("prerouting", "filter", "prerouting priority mangle")
+        .rules(packets::delivered(it))
         .rules(arriving_elsewhere(it, held))
         .rules(packets::arriving(it))
         .rules(lan);

@@ -96,7 +96,7 @@ impl Installed {
             route.install()?;
         }
         if !it.needs_device() {
-            it.packet_route().remove()?;
+            it.remove_packet_routes()?;
         }
         // In force first: what is forwarded from then on is subject to it.
         installed.replace(&body)?;

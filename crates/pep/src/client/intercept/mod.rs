@@ -190,7 +190,7 @@ impl Interception {
         let table = Table::new(CLIENT_TABLE);
         let_go(&Settings::left_behind(&table)?, &table)?;
         self.routing.route_of_listeners().remove()?;
-        self.packet_route().remove()
+        self.remove_packet_routes()
     }
 
     fn prepared(&self, lan: &Lan, kept: &Kept) -> io::Result<(String, Vec<IpNet>)> {
@@ -221,15 +221,23 @@ impl Interception {
     }
 
     fn routes(&self) -> Vec<MarkedRoute> {
-        let packets = self.needs_device().then(|| self.packet_route());
+        let packets = self.needs_device().then(|| self.packet_routes());
         std::iter::once(self.routing.route_of_listeners())
-            .chain(packets)
+            .chain(packets.into_iter().flatten())
             .collect()
     }
 
-    fn packet_route(&self) -> MarkedRoute {
-        self.routing
-            .route_of_device(&self.device.name, !self.fail_open)
+    fn remove_packet_routes(&self) -> io::Result<()> {
+        let routes = self.packet_routes();
+        routes.iter().try_for_each(MarkedRoute::remove)
+    }
+
+    fn packet_routes(&self) -> [MarkedRoute; 2] {
+        let (routing, device) = (self.routing, &self.device.name);
+        [
+            routing.route_of_device(device, !self.fail_open),
+            routing.way_back_by_device(device),
+        ]
     }
 }
 

@@ -57,6 +57,19 @@ fn assigned(it: &Interception) -> Chain {
         .rule("masquerade")
 }
 
+/// Rule that marks what the device delivers, so that a check of its source (`rp_filter`) finds a way back to it in any case.
+pub(super) fn delivered(it: &Interception) -> Option<String> {
+    let delivered = it.routing.delivered();
+    it.needs_device().then(|| {
+        format!(
+            "iifname \"{}\" {} {}",
+            it.device.name,
+            delivered.none_borne(),
+            delivered.set()
+        )
+    })
+}
+
 /// Rules on what the device delivers: answers, and what is for published ports and routed prefixes. The other end is no neighbour
 /// that may connect to anything else of this machine or its LANs. Whatever comes back on such a connection goes back the
 /// way it came.

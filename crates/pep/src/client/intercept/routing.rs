@@ -7,7 +7,7 @@ use bentpipe_sys::route::{MarkedRoute, Target};
 use super::invalid;
 use crate::firewall::Mark;
 
-/// Marks of packets and the routing tables that two of them lead to. The marks use the top four bits, which the
+/// Marks of packets and the routing tables that three of them lead to. The marks use the top four bits, which the
 /// common users of marks (Kubernetes, Tailscale, mwan3, WireGuard) leave alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Routing {
@@ -27,7 +27,14 @@ pub struct Routing {
     pub(super) tunnel_table: u32,
     /// The priority of the rules that lead there.
     pub(super) priority: u32,
+    /// The mark of packets that the device has delivered.
+    pub(super) delivered_mark: u32,
+    /// The routing table for packets with `delivered_mark` that no other table has a route for.
+    pub(super) delivered_table: u32,
 }
+
+/// The priority of the rule for packets that the device has delivered: after the tables of the machine itself.
+const AFTER_ALL: u32 = 32_768;
 
 impl Default for Routing {
     fn default() -> Self {
@@ -40,6 +47,9 @@ impl Default for Routing {
             table: 25_200,
             tunnel_table: 25_201,
             priority: 99,
+            // The marks and tables between are those of servers and PEPs.
+            delivered_mark: 0x9000_0000,
+            delivered_table: 25_205,
         }
     }
 }
@@ -71,9 +81,20 @@ impl Routing {
         Mark::new(self.direct_mark, self.mask)
     }
 
+    /// The mark of packets that the device has delivered.
+    pub(super) fn delivered(&self) -> Mark {
+        Mark::new(self.delivered_mark, self.mask)
+    }
+
     /// Checks that the marks differ, are not zero and lie within the mask.
     pub(super) fn validate(&self) -> io::Result<()> {
-        let mut marks = [self.mark, self.own_mark, self.tunnel_mark, self.direct_mark];
+        let mut marks = [
+            self.mark,
+            self.own_mark,
+            self.tunnel_mark,
+            self.direct_mark,
+            self.delivered_mark,
+        ];
         marks.sort_unstable();
         let outside = marks.iter().any(|mark| mark & !self.mask != 0);
         if outside || marks[0] == 0 || marks.windows(2).any(|pair| pair[0] == pair[1]) {
@@ -106,6 +127,18 @@ impl Routing {
                 or_nowhere,
             },
             ..self.route_of_listeners()
+        }
+    }
+
+    /// Way back to whoever sent what the device of this `name` has delivered, where the machine has no other: the kernel
+    /// drops IPv4 packets whose source no route leads to. An uplink of IPv6 alone leaves the machine without one, and so
+    /// does a way to the server alone.
+    pub(super) fn way_back_by_device(&self, name: &str) -> MarkedRoute {
+        MarkedRoute {
+            mark: self.delivered_mark,
+            table: self.delivered_table,
+            priority: AFTER_ALL,
+            ..self.route_of_device(name, false)
         }
     }
 }

@@ -216,6 +216,31 @@ fn what_the_device_delivers_is_answers_and_errors_go_back_into_it() {
 }
 
 #[test]
+fn answers_come_in_although_no_route_leads_back_to_them() {
+    if !privileged("answers_come_in_although_no_route_leads_back_to_them") {
+        return;
+    }
+    let net = Net::new();
+    // An uplink of IPv6 alone, or a way to the server alone.
+    for family in ["-4", "-6"] {
+        let default = [family, "route", "del", "default"];
+        net.router.run("ip", &default).unwrap();
+    }
+    for strictness in ["0", "1", "2"] {
+        let check = format!("net.ipv4.conf.all.rp_filter={strictness}");
+        net.router.run("sysctl", &["-qw", &check]).unwrap();
+        let far = Far::behind(&net.router);
+        let mut installed = Inside::install(&net.router, &interception(Other::Tunnel));
+        installed.at(|installed| installed.attach()).unwrap();
+        expect_conversation(&net.lan, &far);
+        drop(installed);
+        net.router.run("ip", &["link", "del", "bentpipe0"]).unwrap();
+    }
+    let rules = net.router.run("ip", &["rule"]).unwrap();
+    assert!(!rules.contains("25205"), "{rules}");
+}
+
+#[test]
 fn http3_is_refused_at_once_and_nothing_else() {
     if !privileged("http3_is_refused_at_once_and_nothing_else") {
         return;
