@@ -170,7 +170,6 @@ lab: privileges
 # time: three of their runs are made at a time, beside the others.
 SEEDS_THIN := skycasters-published skycasters-rtt-quick
 SEEDS_OTHERS := les-quick dssl-quick cnes-quick cnes-lan-quick qpep-pages-quick qpep-goodput-quick qpep-snr-published qpep-tuning-quick qpep-leo-quick qpep-plr-quick
-SEEDS := $(SEEDS_THIN) $(SEEDS_OTHERS)
 SEEDS_BINARIES ?=
 # Runs experiments $(1), with options $(2).
 define run-seeds
@@ -193,10 +192,11 @@ seeds: privileges
 	cargo build --release --locked
 	$(MAKE) --no-print-directory --jobs=4 seeds-others $(SEEDS_SHARDS:%=seeds-thin-%)
 	for experiment in $(SEEDS_THIN); do \
-		$(CARGO_TARGET_DIR)/release/bentpipe lab merge --output lab-results/$$experiment lab-results/$$experiment-?-of-3 || exit 1; \
+		rm -rf lab-results/$$experiment-merged; \
+		$(CARGO_TARGET_DIR)/release/bentpipe lab merge --output lab-results/$$experiment-merged lab-results/$$experiment-?-of-3 || exit 1; \
 	done
 	$(CARGO_TARGET_DIR)/release/bentpipe lab report --page lab-results/seeds.html --markdown lab-results/seeds.md \
-		--figures lab-results/figures $(SEEDS:%=lab-results/%)
+		--figures lab-results/figures $(SEEDS_THIN:%=lab-results/%-merged) $(SEEDS_OTHERS:%=lab-results/%)
 
 # target/site, from docs/ and the pages beside it; the page of commands comes from the program. tests/workspace follows its links.
 site: $(MDBOOK)/bin/mdbook

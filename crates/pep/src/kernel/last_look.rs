@@ -10,7 +10,8 @@ use crate::process;
 /// After so long one looks without a notice: notices may be lost.
 const AGE: Duration = Duration::from_secs(60);
 
-/// Looks take at most one part in so many of the time, however many notices come.
+/// Looks take at most one part in so many of the time, however many notices come; but none is put off for longer than [`AGE`], for
+/// repairs wait for it.
 const SHARE: u32 = 200;
 
 /// Result of the last look at something that others change.
@@ -48,7 +49,7 @@ impl<T> LastLook<T> {
         match (&self.seen, self.at) {
             (Some(_), Some((at, took))) => {
                 let passed = now.saturating_duration_since(at);
-                let rested = passed >= took.saturating_mul(SHARE);
+                let rested = passed >= took.saturating_mul(SHARE).min(AGE);
                 rested && (self.stale || passed >= AGE)
             }
             _ => true,
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(see(&mut last, 60), 2, "a notice may be lost");
         last.spoil();
         last.at = Some((now, Duration::from_secs(1)));
-        assert_eq!(see(&mut last, 199), 2, "the last look was dear");
+        assert_eq!(see(&mut last, 59), 2, "the last look was dear");
         last.at = Some((now, Duration::from_secs(1)));
         last.forget();
         assert_eq!(see(&mut last, 1), 3, "a repair was made");

@@ -5,7 +5,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::{Destination, ReplyCode};
@@ -13,31 +12,31 @@ use bentpipe_tunnel::dial::{Found, Network, dial};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use super::judge::{Judge, Refusal};
+use super::names::LookupPermits;
 use super::policy::{Denied, Policy};
 use super::resolver::Resolver;
 use crate::config::{RESPONDER_NAME, Service};
 use crate::{process, relay};
 
-/// Name lookups that one client may have under way. They may occupy threads that all clients share, some for many
-/// seconds.
-const MAX_LOOKUPS: usize = 64;
+/// Questions about each address family that one client's names may have under way. They may occupy threads that all clients
+/// share, some for many seconds.
+const MAX_LOOKUPS: usize = 32;
 
 /// Rights of one client to dial.
 #[derive(Debug)]
 pub(crate) struct Rights {
     pub(crate) policy: Policy,
-    lookups: Arc<Semaphore>,
+    lookups: LookupPermits,
 }
 
 impl Rights {
     pub(crate) fn new(policy: Policy) -> Self {
         Self {
             policy,
-            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+            lookups: LookupPermits::new(MAX_LOOKUPS),
         }
     }
 }

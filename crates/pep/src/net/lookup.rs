@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::select;
 use tokio::sync::oneshot;
@@ -16,15 +16,30 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use super::names::{self, NameAddresses};
 use super::resolver::Resolver;
+use crate::process;
 
 /// Time that a caller waits for an answer; the lookup itself goes on.
 const LOOKUP: Duration = Duration::from_secs(2);
 
+/// Age from which on the answer of a lookup that nobody has waited for is old.
+const OLD: Duration = Duration::from_secs(10);
+
 /// Lookup that may have been begun for another caller.
 struct UnderWay {
-    /// Addresses of one family, while the other's answer is late; told once.
+    began: Instant,
+    /// Addresses of one family, while the other's answer is late.
     early: oneshot::Receiver<Vec<IpAddr>>,
+    /// What `early` has told.
+    known: Vec<IpAddr>,
     all: JoinHandle<io::Result<Vec<IpAddr>>>,
+}
+
+impl UnderWay {
+    /// True if the lookup has ended, and not just now.
+    fn is_old(&self) -> bool {
+        let age = process::now().saturating_duration_since(self.began);
+        self.all.is_finished() && age > OLD
+    }
 }
 
 /// Lookups of names.
@@ -59,16 +74,29 @@ impl Lookups {
 
     async fn look_up(&self, host: &str, port: u16, early: bool) -> io::Result<Vec<SocketAddr>> {
         let under_way = self.under_way.borrow_mut().remove(host);
+        let under_way = under_way.filter(|lookup| !lookup.is_old());
         let mut lookup = under_way.unwrap_or_else(|| {
             let (tell, early) = oneshot::channel();
             let all = spawn_local(look_up(self.resolver.clone(), host.to_owned(), tell));
-            UnderWay { early, all }
+            UnderWay {
+                began: process::now(),
+                early,
+                known: Vec::new(),
+                all,
+            }
         });
         let (found, ended) = select! {
             biased;
             all = &mut lookup.all => (all.map_err(io::Error::other)?, true),
-            Ok(found) = &mut lookup.early, if early && !lookup.early.is_terminated() => (Ok(found), false),
-            () = tokio::time::sleep(LOOKUP) => (Err(io::ErrorKind::TimedOut.into()), false),
+            Ok(found) = &mut lookup.early, if early && !lookup.early.is_terminated() => {
+                lookup.known.clone_from(&found);
+                (Ok(found), false)
+            }
+            () = tokio::time::sleep(LOOKUP) => match early && !lookup.known.is_empty() {
+                // Whoever asks again is not told less than before.
+                true => (Ok(lookup.known.clone()), false),
+                false => (Err(io::ErrorKind::TimedOut.into()), false),
+            },
         };
         if !ended {
             self.under_way.borrow_mut().insert(host.to_owned(), lookup);

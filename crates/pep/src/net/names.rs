@@ -126,14 +126,30 @@ fn joined<'a>(one: FamilyAnswer, other: FamilyAnswer) -> NameAddresses<'a> {
     }
 }
 
+/// Questions to the system's library that may be under way for somebody, of each family apart: those about one that is never answered
+/// keep nobody from asking about the other.
+#[derive(Debug)]
+pub(crate) struct LookupPermits {
+    v6: Arc<Semaphore>,
+    v4: Arc<Semaphore>,
+}
+
+impl LookupPermits {
+    /// As many as `most` of each family at a time.
+    pub(crate) fn new(most: usize) -> Self {
+        let [v6, v4] = [0, 1].map(|_| Arc::new(Semaphore::new(most)));
+        Self { v6, v4 }
+    }
+}
+
 /// Addresses of `name` as any program of this machine finds them. Each of the two questions occupies a thread for as long as the system's
 /// library takes, which may be longer than anybody waits, and has one of the `permits` so long.
 pub(crate) async fn look_up_by_system<'a>(
     name: &str,
-    permits: Option<Arc<Semaphore>>,
+    permits: Option<&LookupPermits>,
 ) -> NameAddresses<'a> {
-    let one = |family: AddrFamily| -> Later<'a> {
-        let (name, permits) = (name.to_owned(), permits.clone());
+    let one = |family: AddrFamily, permits: Option<&Arc<Semaphore>>| -> Later<'a> {
+        let (name, permits) = (name.to_owned(), permits.cloned());
         Box::pin(async move {
             let permit = match permits {
                 Some(permits) => permits.acquire_owned().await.ok(),
@@ -147,7 +163,9 @@ pub(crate) async fn look_up_by_system<'a>(
         })
     };
     let usable = |address| process::source_address(address).is_some();
-    either(one(AddrFamily::Inet6), one(AddrFamily::Inet), usable).await
+    let v6 = one(AddrFamily::Inet6, permits.map(|permits| &permits.v6));
+    let v4 = one(AddrFamily::Inet, permits.map(|permits| &permits.v4));
+    either(v6, v4, usable).await
 }
 
 fn ask_system(name: &str, family: AddrFamily) -> FamilyAnswer {

@@ -13,11 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::dns::{Answer, Query, Refusal};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::answering::Answering;
-use super::names::{self, Later, NameAddresses};
+use super::names::{self, Later, LookupPermits, NameAddresses};
 use super::nat64;
 use super::race::{Outcome, Race};
 use crate::process;
@@ -122,10 +121,10 @@ impl Resolver {
     pub(crate) async fn look_up<'a>(
         &'a self,
         name: &'a str,
-        permits: &Arc<Semaphore>,
+        permits: &LookupPermits,
     ) -> NameAddresses<'a> {
         match self.configured.is_empty() {
-            true => names::look_up_by_system(name, Some(permits.clone())).await,
+            true => names::look_up_by_system(name, Some(permits)).await,
             false => self.find(name).await,
         }
     }

@@ -40,14 +40,16 @@ where
             begun += 1;
             trying.push(Box::pin(open(address)));
         }
-        let mut pause = pin!(pause(HEAD_START));
+        let (mut pause, mut silent) = (pin!(pause(HEAD_START)), false);
         loop {
-            let pause = Some(pause.as_mut()).filter(|_| !waiting.is_empty());
-            match next(&mut trying, &mut later, pause).await {
+            let head_start = (pause.as_mut(), &mut silent);
+            match next(&mut trying, &mut later, head_start, waiting.is_empty()).await {
                 Next::Ended(Ok(opened)) => return Ok(opened),
                 Next::Ended(failed) => outcome = failed,
                 Next::Came(found) => {
-                    waiting = by_turns([found, waiting.into()].concat(), MAX_ADDRESSES - begun);
+                    // However many have been tried, one of the other family is.
+                    let places = MAX_ADDRESSES.saturating_sub(begun).max(1);
+                    waiting = by_turns([found, waiting.into()].concat(), places);
                     if !trying.is_empty() {
                         continue;
                     }
@@ -72,11 +74,13 @@ enum Next<R> {
     Nothing,
 }
 
-/// What happens next, of attempts, addresses that are late, and the end of a head start, if there is any of them.
+/// What happens next, of attempts, addresses that are late, and the end of a head start, unless it is the `last` of the addresses that
+/// has it. The head start passes in any case.
 async fn next<F: Future>(
     trying: &mut Vec<Pin<Box<F>>>,
     later: &mut Option<Later<'_>>,
-    mut pause: Option<Pin<&mut impl Future<Output = ()>>>,
+    (mut pause, silent): (Pin<&mut impl Future<Output = ()>>, &mut bool),
+    last: bool,
 ) -> Next<F::Output> {
     poll_fn(|context| {
         if let Poll::Ready(output) = settle(trying, context) {
@@ -88,10 +92,11 @@ async fn next<F: Future>(
             *later = None;
             return Poll::Ready(Next::Came(found));
         }
-        match &mut pause {
-            Some(pause) => pause.as_mut().poll(context).map(|()| Next::Silent),
-            None if trying.is_empty() && later.is_none() => Poll::Ready(Next::Nothing),
-            None => Poll::Pending,
+        *silent = *silent || pause.as_mut().poll(context).is_ready();
+        match last {
+            false if *silent => Poll::Ready(Next::Silent),
+            true if trying.is_empty() && later.is_none() => Poll::Ready(Next::Nothing),
+            _ => Poll::Pending,
         }
     })
     .await

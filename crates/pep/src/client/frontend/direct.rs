@@ -19,7 +19,7 @@ use super::names::{Lesson, Names};
 use super::tproxy::Front;
 use crate::config::{Action, Asked, FrontEnds, TCP};
 use crate::net::dial;
-use crate::net::names::look_up_by_system;
+use crate::net::names::{LookupPermits, look_up_by_system};
 use crate::process;
 use crate::relay::Outcome;
 use crate::relay::split::{Far, Split, Splits};
@@ -27,6 +27,9 @@ use crate::status::RuleStatus;
 
 /// Time that connecting may take, the lookup included.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Questions about each address family that names past the tunnel may have under way, each in a thread.
+const MAX_LOOKUPS: usize = 32;
 
 /// Decisions of the rules with an action.
 pub(super) struct Decisions {
@@ -39,6 +42,7 @@ pub(super) struct Decisions {
     /// For connections past the tunnel.
     splits: OnceCell<Rc<Splits>>,
     mark: Option<u32>,
+    lookups: LookupPermits,
     names: Names,
     /// Front end to tell of names' addresses, where anything is taken in.
     #[cfg(target_os = "linux")]
@@ -57,6 +61,7 @@ impl Decisions {
             rules,
             splits: OnceCell::new(),
             mark: super::own_mark(config),
+            lookups: LookupPermits::new(MAX_LOOKUPS),
             names: Names::new(config),
             #[cfg(target_os = "linux")]
             front: OnceCell::new(),
@@ -158,7 +163,10 @@ impl Decisions {
         first: Bytes,
         answer: Answer,
     ) -> Outcome {
-        let past = Past { mark: self.mark };
+        let past = Past {
+            mark: self.mark,
+            lookups: &self.lookups,
+        };
         let far = match connect(&past, destination, PATIENCE).await {
             Ok((far, _)) => far,
             Err(code) => return tell(socket, answer, code).await,
@@ -183,17 +191,18 @@ impl Decisions {
 }
 
 /// Network past the tunnel, where each address may be dialled.
-struct Past {
+struct Past<'a> {
     mark: Option<u32>,
+    lookups: &'a LookupPermits,
 }
 
-impl Network for Past {
+impl Network for Past<'_> {
     type Connection = TcpStream;
     type Failure = ReplyCode;
 
     /// By this machine's own resolver: what goes past the tunnel is looked up there as well.
     async fn resolve<'a>(&'a self, name: &'a str, port: u16) -> Found<'a> {
-        let found = look_up_by_system(name, None).await;
+        let found = look_up_by_system(name, Some(self.lookups)).await;
         found.routed().at(port)
     }
 
