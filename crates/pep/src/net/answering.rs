@@ -15,40 +15,40 @@ const IN_A_ROW: u32 = 3;
 
 /// Record of the resolvers' answers.
 #[derive(Default)]
-pub(crate) struct Answering(Mutex<Silence>);
+pub(crate) struct Answering(Mutex<Unanswered>);
 
 /// Questions that nobody has answered since the last answer.
 #[derive(Default)]
-struct Silence {
+struct Unanswered {
     count: u32,
     since: Option<Instant>,
     told: bool,
 }
 
-/// News of the resolvers.
+/// ResolverNews of the resolvers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum News {
-    /// They answer nothing any more.
+enum ResolverNews {
+    /// Resolvers answer nothing any more.
     Silent,
-    /// They answer again, after so long.
+    /// A resolver answers again, after so long.
     Back(Duration),
 }
 
-impl Silence {
+impl Unanswered {
     /// A question was answered at `now`, a failure among the answers.
-    fn on_answer(&mut self, now: Instant) -> Option<News> {
+    fn on_answer(&mut self, now: Instant) -> Option<ResolverNews> {
         let silence = std::mem::take(self);
         let since = silence.since.filter(|_| silence.told)?;
-        Some(News::Back(now.saturating_duration_since(since)))
+        Some(ResolverNews::Back(now.saturating_duration_since(since)))
     }
 
     /// A question was given up at `now`.
-    fn on_silence(&mut self, now: Instant) -> Option<News> {
+    fn on_silence(&mut self, now: Instant) -> Option<ResolverNews> {
         self.since.get_or_insert(now);
         self.count = self.count.saturating_add(1);
         let tell = self.count >= IN_A_ROW && !self.told;
         self.told |= tell;
-        tell.then_some(News::Silent)
+        tell.then_some(ResolverNews::Silent)
     }
 }
 
@@ -62,15 +62,15 @@ impl Answering {
         };
         drop(silence);
         match news {
-            Some(News::Silent) if servers.is_empty() => tracing::warn!(
+            Some(ResolverNews::Silent) if servers.is_empty() => tracing::warn!(
                 "no resolver, and no name is found for clients: name one in [dns] `servers`, or in /etc/resolv.conf"
             ),
-            Some(News::Silent) => tracing::warn!(
+            Some(ResolverNews::Silent) => tracing::warn!(
                 "no resolver answers, and no name is found for clients: nothing is heard from {}; name others in [dns] `servers`, or \
                  look for a firewall on the way there",
                 process::join(servers)
             ),
-            Some(News::Back(silence)) => {
+            Some(ResolverNews::Back(silence)) => {
                 tracing::info!("a resolver answers again after {} s", silence.as_secs());
             }
             None => {}
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     #[expect(clippy::disallowed_methods, reason = "any instant will do")]
     fn silence_is_told_once_and_so_is_its_end() {
-        let (mut silence, start) = (Silence::default(), Instant::now());
+        let (mut silence, start) = (Unanswered::default(), Instant::now());
         let at = |second| start + Duration::from_secs(second);
         // One name that fails is no news, nor are many among others that are found.
         for second in 0..20 {
@@ -99,7 +99,7 @@ mod tests {
         let first = told.iter().position(Option::is_some);
         assert_eq!(first, Some(2), "{told:?}");
         assert_eq!(told.iter().flatten().count(), 1, "{told:?}");
-        let back = News::Back(Duration::from_secs(30));
+        let back = ResolverNews::Back(Duration::from_secs(30));
         assert_eq!(silence.on_answer(at(50)), Some(back));
         assert_eq!(silence.on_answer(at(51)), None);
         assert_eq!(silence.on_silence(at(52)), None);
