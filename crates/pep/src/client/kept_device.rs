@@ -35,9 +35,16 @@ impl KeptDevice {
         }))
     }
 
-    /// Notes that the device is to have these addresses, and has them.
-    pub(crate) fn set_assigned(&self, addresses: Vec<IpNet>) {
-        *lock(&self.assigned) = addresses;
+    /// Gives the device these `addresses` in the place of those that it had. No comparison sees it half changed, which would put an
+    /// old address back and blame another program.
+    ///
+    /// # Errors
+    /// The kernel does not set them; the device is to have what it had before.
+    pub(crate) fn assign(&self, addresses: Vec<IpNet>) -> io::Result<()> {
+        let mut assigned = lock(&self.assigned);
+        device::set_addresses(&assigned, &addresses)?;
+        *assigned = addresses;
+        Ok(())
     }
 
     /// The addresses that the device is to have.
@@ -60,6 +67,7 @@ impl KeptDevice {
         if usize::try_from(found.mtu) != Ok(MTU) {
             return Ok(Some("has another MTU"));
         }
+        let assigned = lock(&self.assigned);
         let present = link::addresses()?;
         let has = |wanted: &IpNet| {
             let same =
@@ -68,7 +76,6 @@ impl KeptDevice {
         };
         let usable =
             |address: &&IpNet| address.addr().is_ipv4() || route::ipv6_enabled(device::NAME);
-        let assigned = self.assigned();
         let lost = assigned.iter().filter(usable).any(|wanted| !has(wanted));
         Ok(lost.then_some("has lost an address"))
     }
@@ -86,7 +93,7 @@ impl KeptDevice {
             // Its reader has ended only if the client has.
             let _ = self.renewed.send(tun);
         }
-        device::set_addresses(&[], &self.assigned())
+        device::set_addresses(&[], &lock(&self.assigned))
     }
 }
 

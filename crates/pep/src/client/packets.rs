@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_proto::packets::MTU;
-use bentpipe_sys::device::{self, Device};
+use bentpipe_sys::device::Device;
 use bentpipe_sys::tun::BulkTun;
 use bytes::{Bytes, BytesMut};
 use ipnet::IpNet;
@@ -47,10 +47,9 @@ impl PacketDevice {
         let tun = readable(Device::create(MTU)?.into_tun())?;
         let (renewed, made) = unbounded_channel();
         let kept = KeptDevice::new(renewed)?;
-        match device::set_addresses(&[], &before) {
-            Ok(()) => kept.set_assigned(before),
-            // What the server assigns is tried again, and told if that fails.
-            Err(error) => tracing::debug!("what was assigned the last time: {error}"),
+        // What the server assigns is tried again, and told if that fails.
+        if let Err(error) = kept.assign(before) {
+            tracing::debug!("what was assigned the last time: {error}");
         }
         Ok(Self {
             tun: RefCell::new(tun),
@@ -136,11 +135,9 @@ impl PacketDevice {
             // What an earlier tunnel was assigned stays while there is none.
             if let Some(assigned) = tunnels.assigned() {
                 let wanted: Vec<_> = assigned.into_iter().map(IpNet::from).collect();
-                let present = self.kept.assigned();
-                if wanted != present {
-                    let new = wanted.clone();
-                    let set = spawn_blocking(move || device::set_addresses(&present, &new));
-                    match set.await {
+                if wanted != self.kept.assigned() {
+                    let kept = self.kept.clone();
+                    match spawn_blocking(move || kept.assign(wanted)).await {
                         Ok(Err(error)) => {
                             tracing::error!(
                                 "cannot set the addresses that the server assigned: {error}"
@@ -148,10 +145,7 @@ impl PacketDevice {
                             sleep(PAUSE).await;
                             continue;
                         }
-                        _ => {
-                            self.kept.set_assigned(wanted);
-                            changed();
-                        }
+                        _ => changed(),
                     }
                 }
             }
