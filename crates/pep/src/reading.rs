@@ -29,7 +29,7 @@ impl ReadingTime {
         self.0.has(now)
     }
 
-    /// So much of it is gone.
+    /// Takes away the time that reading took.
     pub(crate) fn spend(&mut self, took: Duration) {
         self.0.spend(took.as_secs_f64() * 1000.0);
     }

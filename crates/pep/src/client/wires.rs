@@ -268,7 +268,7 @@ impl Wires {
         }
     }
 
-    /// Nobody has answered an attempt: if it was made over TLS, the next one goes another way.
+    /// Notes that an attempt was not answered: if it was made over TLS, the next one goes another way.
     pub(super) fn on_unanswered(&self, server: usize) {
         let wires = &self.of[server];
         if let Some(open) = wires.open.take() {

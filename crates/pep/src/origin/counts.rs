@@ -82,7 +82,7 @@ impl UnlistedHubs {
         }
     }
 
-    /// Somebody shows this key.
+    /// Counts one who shows this key.
     pub(super) fn note(&self, key: &PublicKey) {
         self.count.fetch_add(1, Ordering::Relaxed);
         if self.complaint.is_due(process::now()) {

@@ -14,7 +14,7 @@ const SHARES: usize = 1024;
 
 /// Shares of an origin's peers.
 pub(super) struct ReadingShares {
-    /// Nobody can tell whose share is whose.
+    /// Key of the hash that shares are found by: no peer can tell whose share is whose.
     secret: RandomState,
     shares: RefCell<Vec<ReadingTime>>,
     all: RefCell<ReadingTime>,

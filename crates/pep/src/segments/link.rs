@@ -39,7 +39,7 @@ pub(super) enum PeerNews {
     None,
     /// The tunnel stands.
     Up,
-    /// This connection is over, and its streams with it.
+    /// A connection is over, and its streams with it.
     Lost(ConnectionId),
 }
 

@@ -257,7 +257,7 @@ impl TlsDoor {
 enum Met {
     /// A client, or somebody who talks like one; and what brings word that it has proven its key.
     Ours(Box<FreshWire>, oneshot::Receiver<()>),
-    /// Somebody else, and what was read.
+    /// Connection of somebody else, and what was read.
     Other(TcpStream, Vec<u8>),
 }
 

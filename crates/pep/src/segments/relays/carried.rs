@@ -25,7 +25,7 @@ pub(super) enum Use {
 #[derive(Debug)]
 pub(super) struct Carried {
     pub(super) used: Use,
-    /// This side has said its last.
+    /// True once this side has said its last.
     pub(super) finished: bool,
     /// Instant at which an offer of the other PEP was taken here, if it is one.
     pub(super) invited: Option<Instant>,
