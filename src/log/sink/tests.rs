@@ -1,3 +1,5 @@
+//! Tests of the sink: lines that are read, dropped and counted.
+
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;

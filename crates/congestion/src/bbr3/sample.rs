@@ -21,7 +21,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// What was delivered in the sample's interval, and what had to be in flight meanwhile to wait for the ACK frame.
+    /// Bytes that were delivered in the sample's interval, and those that had to be in flight meanwhile to wait for the ACK frame.
     pub(super) fn volume(&self) -> u64 {
         self.delivered + self.newly_acked
     }

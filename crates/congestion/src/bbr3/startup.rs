@@ -52,7 +52,7 @@ impl FullPipe {
         }
     }
 
-    /// Whether Drain has had all the rounds that it gets, in round `round`.
+    /// True if Drain has had all the rounds that it gets, in round `round`.
     pub(super) fn has_drained_for_long(&self, round: u64) -> bool {
         round > self.drains_since + DRAIN_ROUNDS
     }

@@ -1,5 +1,5 @@
-//! Whether the resolvers that clients' names are asked of answer, and what the operator hears of it: when they stop, and when
-//! they go on.
+//! Record of whether the resolvers that clients' names are asked of answer: the operator hears when they stop, and when they
+//! go on.
 //!
 //! Pure but for the lock: `now` is an argument. Shared by all shards.
 

@@ -21,10 +21,6 @@ use super::resolver::Resolver;
 use crate::config::{RESPONDER_NAME, Service};
 use crate::{process, relay};
 
-/// Questions about each address family that one client's names may have under way. They may occupy threads that all clients
-/// share, some for many seconds.
-const MAX_LOOKUPS: usize = 32;
-
 /// Rights of one client to dial.
 #[derive(Debug)]
 pub(crate) struct Rights {
@@ -36,7 +32,7 @@ impl Rights {
     pub(crate) fn new(policy: Policy) -> Self {
         Self {
             policy,
-            lookups: LookupPermits::new(MAX_LOOKUPS),
+            lookups: LookupPermits::default(),
         }
     }
 }

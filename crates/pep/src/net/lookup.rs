@@ -29,7 +29,7 @@ struct UnderWay {
     began: Instant,
     /// Addresses of one family, while the other's answer is late.
     early: oneshot::Receiver<Vec<IpAddr>>,
-    /// What `early` has told.
+    /// Addresses that `early` has told.
     known: Vec<IpAddr>,
     all: JoinHandle<io::Result<Vec<IpAddr>>>,
 }

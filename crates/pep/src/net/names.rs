@@ -24,6 +24,10 @@ use crate::process;
 /// Time for which IPv4 addresses wait for IPv6 ones (RFC 8305 §3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
+/// Questions about each address family that may be under way for one client, or past one tunnel. They occupy threads that all
+/// clients share, some for many seconds.
+const MAX_LOOKUPS: usize = 32;
+
 /// Answer about one family.
 type FamilyAnswer = io::Result<Vec<IpAddr>>;
 
@@ -134,10 +138,9 @@ pub(crate) struct LookupPermits {
     v4: Arc<Semaphore>,
 }
 
-impl LookupPermits {
-    /// As many as `most` of each family at a time.
-    pub(crate) fn new(most: usize) -> Self {
-        let [v6, v4] = [0, 1].map(|_| Arc::new(Semaphore::new(most)));
+impl Default for LookupPermits {
+    fn default() -> Self {
+        let [v6, v4] = [0, 1].map(|_| Arc::new(Semaphore::new(MAX_LOOKUPS)));
         Self { v6, v4 }
     }
 }

@@ -62,7 +62,7 @@ pub(crate) struct Resolver {
     hosts: RefCell<Option<(Instant, Rc<Hosts>)>>,
     /// The mark of its sockets, if they need one.
     mark: Option<u32>,
-    /// What the operator hears of answers, if he hears of them.
+    /// Record of answers by which the operator hears of their end, if there is one.
     answering: Option<Arc<Answering>>,
 }
 

@@ -40,7 +40,7 @@ enum Say {
 }
 
 impl Notices {
-    /// What is told of the resolvers of clients' names.
+    /// Record of the answers of resolvers that clients' names are asked of.
     pub(super) fn answering(&self) -> Arc<Answering> {
         self.answering.clone()
     }

@@ -16,8 +16,8 @@ const HEAD_START: Duration = Duration::from_millis(250);
 const MAX_ADDRESSES: usize = 6;
 
 /// Opens the first of `addresses` that answers. Families take turns; each attempt begins when the one before has failed, or has
-/// been silent for a quarter of a second by `pause`, and those under way then go on. Addresses that come later are next. If none succeeds, the
-/// failure is that of the last one to fail; `none` is the outcome without addresses.
+/// been silent for a quarter of a second by `pause`, and those under way then go on. Addresses that come later are next. If
+/// none succeeds, the failure is that of the last one to fail; `none` is the outcome without addresses.
 ///
 /// # Errors
 /// No address has answered.

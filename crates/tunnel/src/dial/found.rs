@@ -7,7 +7,6 @@ use std::pin::Pin;
 pub type Later<'a> = Pin<Box<dyn Future<Output = Vec<SocketAddr>> + 'a>>;
 
 /// Addresses of one name, as far as they are known.
-#[derive(Default)]
 pub struct Found<'a> {
     pub(super) known: Vec<SocketAddr>,
     pub(super) later: Option<Later<'a>>,

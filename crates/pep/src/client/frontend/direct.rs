@@ -28,9 +28,6 @@ use crate::status::RuleStatus;
 /// Time that connecting may take, the lookup included.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Questions about each address family that names past the tunnel may have under way, each in a thread.
-const MAX_LOOKUPS: usize = 32;
-
 /// Decisions of the rules with an action.
 pub(super) struct Decisions {
     /// Place in the file, and what it says.
@@ -61,7 +58,7 @@ impl Decisions {
             rules,
             splits: OnceCell::new(),
             mark: super::own_mark(config),
-            lookups: LookupPermits::new(MAX_LOOKUPS),
+            lookups: LookupPermits::default(),
             names: Names::new(config),
             #[cfg(target_os = "linux")]
             front: OnceCell::new(),

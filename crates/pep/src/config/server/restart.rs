@@ -74,7 +74,7 @@ fn of_monitoring(old: &ServerConfig, fresh: &ServerConfig) -> [Compared; 4] {
     ]
 }
 
-/// What is done for clients: where they get to, and what is made of their packets.
+/// Services for clients: where they get to, and what is made of their packets.
 fn of_traffic(old: &ServerConfig, fresh: &ServerConfig) -> [Compared; 9] {
     let [a, b] = [old, fresh].map(|config| &config.dialling);
     let [packets, other] = [old, fresh].map(|config| &config.packets);

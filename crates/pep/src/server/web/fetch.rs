@@ -309,7 +309,7 @@ impl Job {
     }
 }
 
-/// What comes is no response: of a page it goes on as it is, and an object fails.
+/// Outcome of bytes that are no response: of a page they go on as they are, and an object fails.
 fn none_for(object: u64) -> Result<Option<Response>, Unfetched> {
     match object {
         PAGE => Ok(None),
