@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help quick demo test test-full limits ablation leak-test selftest deps privileges lint check-unix compat-test docs fuzz fuzz-long tests slow bench wire lab seeds deny packages install install-test reproducible-test site
+.PHONY: help quick demo test test-full limits ablation leak-test selftest deps privileges lint check-unix compat-test docs fuzz fuzz-long tests slow soak bench wire lab seeds deny packages install install-test reproducible-test site
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -34,6 +34,8 @@ help:
 	@echo "                 LEAK_CONTENDERS=\"openvpn-udp wireguard\" tries others; without a leak it succeeds"
 	@echo "make check-unix  the daemon's proxies compile for a unix other than Linux; compiled only, not run"
 	@echo "make compat-test  the last release at either end of a link, today's program at the other; as root. COMPAT_WITH=COMMIT, another"
+	@echo "make soak        work of every kind over a link that breaks down again and again, SOAK_MINUTES (a day) for each of the tunnel"
+	@echo "                 over UDP, over TLS, and sealed connections: nothing is lost and no memory grows; as root"
 	@echo "make packages    .deb, .rpm and static .tar.gz for x86_64 and aarch64; make install, with PREFIX and DESTDIR, without them"
 	@echo "make install-test  the packages on clean Debian that boot in namespaces, and the static archives; as root"
 	@echo "make reproducible-test  packages of this machine's architecture, built twice in different places, are the same to the byte"
@@ -110,6 +112,11 @@ TEST_THREADS ?= $(shell expr 3 \* $$(nproc))
 tests: privileges
 	@.ci/deps lab
 	RUST_TEST_THREADS=$(TEST_THREADS) BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace --no-fail-fast
+
+# Work of every kind for SOAK_MINUTES, a day, over each way that connections have: nothing is lost, and no memory grows.
+SOAK_MINUTES ?= 1440
+soak: privileges
+	SOAK_MINUTES=$(SOAK_MINUTES) BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace --test tunnel endurance -- --ignored --nocapture
 
 slow: privileges
 	@.ci/deps lab

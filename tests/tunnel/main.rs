@@ -10,6 +10,7 @@
 
 mod associate;
 mod dns;
+mod endurance;
 mod fidelity;
 mod gates;
 mod interception;

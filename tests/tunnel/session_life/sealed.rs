@@ -28,7 +28,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Time that a host waits for an end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn sealing() -> SiteConfig {
+/// Configuration of a site whose connections are sealed one by one.
+pub(crate) fn sealing() -> SiteConfig {
     SiteConfig {
         server_tables: format!("[sle]\nlisten = \"{GATEWAY_SAT}:{OUTER}\"\n"),
         client_tables: "[intercept]\ninterfaces = [\"lan0\"]\nother = \"tunnel\"\n[sle]\n".into(),
