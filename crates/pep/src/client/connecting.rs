@@ -11,7 +11,7 @@ use super::connections::Attempt;
 use super::enrol;
 use super::learned::Learned;
 use super::report::{Reporter, Told};
-use super::retry::{ANSWER, Failure, Retry, Start, Step};
+use super::retry::{ANSWER, Failure, LIKELY_LOST, Retry, Start, Step};
 use super::schedule::Schedule;
 use super::servers::Servers;
 use super::sle::Sealing;
@@ -247,7 +247,7 @@ impl Connector {
         };
         if answered {
             let text = format!(
-                "{} answers, and its handshake does not end",
+                "{} answers, and its handshake does not end ({LIKELY_LOST}); trying on",
                 attempt.address
             );
             self.reporter.tell_of(attempt.server, Told::Trying, &text);
