@@ -109,7 +109,7 @@ impl Connector {
                     ServerAddress::Ip(address) => Some(*address),
                     ServerAddress::Name { .. } => None,
                 });
-        let source = remote.map(|remote| (remote, process::source_address(remote.ip())));
+        let source = remote.map(|remote| (remote, process::source_towards(remote)));
         let before = std::mem::replace(&mut self.seen.borrow_mut().source, source);
         let moved = before.zip(source).is_some_and(|(before, after)| {
             before.0 == after.0 && before.1 != after.1 && after.1.is_some()
@@ -174,7 +174,7 @@ impl Connector {
         };
         let routed = addresses
             .iter()
-            .map(|address| (*address, process::source_address(address.ip())))
+            .map(|address| (*address, process::source_towards(*address)))
             .filter(|(_, source)| source.is_some());
         let routed: Vec<_> = routed.collect();
         let Some((address, source)) = routed.get(start.round % routed.len().max(1)).copied() else {
