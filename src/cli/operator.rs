@@ -42,7 +42,9 @@ pub(crate) enum ServerCommand {
     /// Make a key and a configuration for a server
     ///
     /// Nothing that exists is overwritten.
-    #[command(after_help = "Example:\n  bentpipe server init --public gateway.example.com")]
+    #[command(
+        after_help = "Examples:\n  bentpipe server init --public gateway.example.com\n  bentpipe server init --public gateway.example.com:443 --listen 4433"
+    )]
     Init(Init),
 
     /// List a client, and print the code by which it joins
@@ -64,6 +66,10 @@ pub(crate) struct Init {
     /// Address of the server for clients: a name or an IP address, with a UDP port if that is not 4433
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) public: String,
+
+    /// UDP port of this machine that the server listens on, where a NAT leads another one to it; else that of `--public`
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) listen: Option<u16>,
 
     #[command(flatten)]
     pub(crate) file: ServerFile,

@@ -288,6 +288,31 @@ fn clients_are_listed_below_what_init_has_written() {
     );
 }
 
+/// Behind a NAT the port outside is another than the one that the server listens on.
+#[test]
+fn the_port_outside_may_be_another_than_the_servers_own() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let init = |name: &str, public: &str, more: &[&str]| {
+        let file = directory.path().join(name).join("server.toml");
+        let file = file.display().to_string();
+        let words = ["server", "init", "--public", public, "--config", &file];
+        let shown = said(&[&words, more].concat());
+        let text = fs::read_to_string(&file).expect("it was made");
+        (file, shown, text)
+    };
+    let (_, shown, text) = init("plain", "192.0.2.1:443", &[]);
+    assert!(text.contains("listen = \":443\""), "{text}");
+    assert!(shown.contains("listens on UDP port 443"), "{shown}");
+    assert!(shown.contains("set that one as `listen`"), "{shown}");
+    let (file, shown, text) = init("nat", "192.0.2.1:443", &["--listen", "4433"]);
+    assert!(text.contains("listen = \":4433\""), "{text}");
+    let wanted = "UDP port 443 there has to lead to UDP port 4433 of this machine.";
+    assert!(shown.contains(wanted), "{shown}");
+    // Codes bear the port outside.
+    let code = said(&["server", "add", "ship-1", "--config", &file]);
+    assert!(code.contains("192.0.2.1:443"), "{code}");
+}
+
 /// A configuration that is kept elsewhere and linked to stays so: the file behind the link is changed, whole or not at all.
 #[test]
 fn a_link_to_a_configuration_stays_a_link() {

@@ -2,7 +2,7 @@
 //!
 //! Ports 25 and 179 always, others by rule; from the LAN and from the terminal, over IPv4 and IPv6. Needs root.
 
-use std::io::{ErrorKind, Result};
+use std::io::{ErrorKind, Read as _, Result};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -139,4 +139,61 @@ fn an_admission_that_another_program_flushes_is_given_again() {
     let stream = stream.unwrap_or_else(|error| panic!("{error} after {took:?}"));
     assert!(took <= Duration::from_secs(5), "{took:?}");
     assert_eq!(seen(stream), IpAddr::from(GATEWAY_WAN));
+}
+
+/// IPv6 that is broken behind the server: what hosts send there vanishes. Who is told "connected" at once does not fall back to IPv4.
+#[test]
+fn ipv6_waits_for_the_servers_answer_once_it_has_led_nowhere() {
+    if !privileged("gates: IPv6 that leads nowhere") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n".into(),
+        server_tables: "connect_timeout = \"2 s\"\n".into(),
+        ..SiteConfig::new(BENTPIPE)
+    });
+    let site = site.expect("a site");
+    let (user, web): (Place, Place) = (site.topology.user().into(), site.topology.web().into());
+    let at = |address: IpAddr, port| SocketAddr::new(address, port);
+    let void = "add table ip6 void; add chain ip6 void in { type filter hook input priority filter; }; \
+         add rule ip6 void in meta l4proto tcp drop";
+    site.topology.web().run("nft", &[void]).expect("a table");
+    let (stream, took) = connect(&user, at(WEB6.into(), 8101));
+    let mut stream = stream.expect("nothing speaks against it yet");
+    assert!(took < RTT, "{took:?}");
+    set_patience(&stream, PATIENCE).expect("a socket");
+    let end = stream.read(&mut [0]).expect_err("it is not there");
+    assert_eq!(end.kind(), ErrorKind::ConnectionReset);
+    await_line(&site, "connections to IPv6 destinations wait");
+    let (stream, took) = connect(&user, at(WEB6.into(), 8102));
+    assert!(stream.is_err() && took > RTT, "accepted after {took:?}");
+    let service = |address, port| Service::start(&web, at(address, port), who).expect("a server");
+    let v4 = service(WEB.into(), 8103);
+    let (stream, took) = connect(&user, v4.address);
+    assert_eq!(seen(stream.expect("IPv4")), IpAddr::from(GATEWAY_WAN));
+    assert!(took < RTT, "IPv4 has nothing to do with it: {took:?}");
+    // It works again: the first waits for the answer, and the next does not.
+    let remove = ["delete", "table", "ip6", "void"];
+    site.topology
+        .web()
+        .run("nft", &remove)
+        .expect("it is there");
+    let v6 = service(WEB6.into(), 8104);
+    let (stream, took) = connect(&user, v6.address);
+    assert_eq!(seen(stream.expect("IPv6")), IpAddr::from(GATEWAY_WAN6));
+    assert!(took >= RTT, "{took:?}");
+    await_line(&site, "IPv6 destinations are reached again");
+    thread::sleep(RTT);
+    let (stream, took) = connect(&user, v6.address);
+    assert_eq!(seen(stream.expect("IPv6")), IpAddr::from(GATEWAY_WAN6));
+    assert!(took < RTT, "{took:?}");
+}
+
+fn await_line(site: &Site, line: &str) {
+    let found = || site.logs().contains(line);
+    let tried = (0..100).any(|_| {
+        thread::sleep(Duration::from_millis(50));
+        found()
+    });
+    assert!(tried, "`{line}` is not in\n{}", site.logs());
 }

@@ -77,11 +77,15 @@ impl PathMemory {
         known.due = known.due.map(|due| due.min(soon));
     }
 
-    /// Writes when it is time; never ends.
+    /// Writes when it is time, and when the directory was removed; never ends.
     pub(crate) async fn keep(&self) {
         let mut tick = interval(WRITE_SOON);
         loop {
             tick.tick().await;
+            if self.file.restore_directory() {
+                let now = process::now();
+                self.known().due.get_or_insert(now);
+            }
             let is_due = self.known().due.is_some_and(|due| due <= process::now());
             if is_due && let Some(bytes) = self.news() {
                 self.file.replace_soon(bytes);

@@ -171,12 +171,18 @@ pub(crate) fn date(seconds: u64) -> String {
 
 /// The address that datagrams to `remote` leave from; `None` without a route.
 pub(crate) fn source_address(remote: IpAddr) -> Option<IpAddr> {
+    // Any port will do.
+    source_towards(SocketAddr::new(remote, 9))
+}
+
+/// As [`source_address`], for an address whose port is not 0, and which may be behind one interface alone.
+pub(crate) fn source_towards(remote: SocketAddr) -> Option<IpAddr> {
     let any: SocketAddr = match remote {
-        IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-        IpAddr::V6(_) => ([0_u16; 8], 0).into(),
+        SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+        SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
     };
     let socket = std::net::UdpSocket::bind(any).ok()?;
-    socket.connect((remote, 9)).ok()?;
+    socket.connect(remote).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 

@@ -175,6 +175,9 @@ impl<'a> Needs<'a> {
             Files::Partly => "partly",
             Files::Unavailable => "unavailable",
         };
+        if entered.files != Files::Unavailable {
+            crate::status::on_closed_files();
+        }
         // Two daemons of one process would be held by both sandboxes; the first one's word is kept.
         let _ = ENTERED.set(SandboxStatus {
             capabilities: entered.capabilities,

@@ -102,6 +102,18 @@ struct FileShared {
     newest: AtomicU64,
     writing: Mutex<()>,
     complained: AtomicBool,
+    directory: Mutex<DirectorySeen>,
+}
+
+/// State of the directory at the last look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum DirectorySeen {
+    /// It has not been there so far: the first write makes it.
+    #[default]
+    Never,
+    Present,
+    /// It was there, and could not be made again.
+    Lost,
 }
 
 impl StateFile {
@@ -113,7 +125,41 @@ impl StateFile {
             newest: AtomicU64::new(0),
             writing: Mutex::default(),
             complained: AtomicBool::new(false),
+            directory: Mutex::default(),
         }))
+    }
+
+    /// Looks whether the directory is there. One that another program has removed is made again, and the log is told. True if it was made:
+    /// then what is remembered is to be written anew.
+    pub(crate) fn restore_directory(&self) -> bool {
+        let directory = directory(&self.0.path);
+        let mut seen = (self.0.directory.lock()).unwrap_or_else(PoisonError::into_inner);
+        if directory.is_dir() {
+            *seen = DirectorySeen::Present;
+            return false;
+        }
+        let shown = directory.display();
+        if *seen == DirectorySeen::Never {
+            return false;
+        }
+        match (*seen, fs::create_dir_all(directory)) {
+            (_, Ok(())) => {
+                *seen = DirectorySeen::Present;
+                tracing::warn!(
+                    "state directory {shown} was removed by another program; it is back"
+                );
+                true
+            }
+            (DirectorySeen::Present, Err(error)) => {
+                *seen = DirectorySeen::Lost;
+                tracing::warn!(
+                    "state directory {shown} was removed by another program and cannot be made again: {error}; make it and restart \
+                     this daemon, which remembers nothing until then"
+                );
+                false
+            }
+            (_, Err(_)) => false,
+        }
     }
 
     /// The content as `decode` reads it. A missing file is the default; so is one that is damaged, which is logged.
@@ -188,6 +234,28 @@ impl FileShared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_is_removed_in_use_is_made_again() {
+        let place = tempfile::tempdir().expect("a directory");
+        let directory = place.path().join("state");
+        let file = StateFile::new(directory.join("a.json"), "a thing");
+        assert!(!file.restore_directory(), "the first write makes it");
+        assert!(!directory.exists());
+        file.replace_now(b"known");
+        assert!(!file.restore_directory());
+        fs::remove_dir_all(&directory).expect("it is ours");
+        assert!(file.restore_directory());
+        assert!(directory.is_dir());
+        // A file in its place is in the way.
+        fs::remove_dir_all(&directory).expect("it is ours");
+        fs::write(&directory, b"").expect("it is ours");
+        for _ in 0..2 {
+            assert!(!file.restore_directory());
+        }
+        fs::remove_file(&directory).expect("it is ours");
+        assert!(file.restore_directory(), "once that is possible");
+    }
 
     #[test]
     fn the_newest_content_stays_whatever_the_order_of_the_writes() {

@@ -8,18 +8,29 @@ use std::time::Duration;
 
 use crate::command::{run, run_with_input, tool};
 
-/// A table of the family `inet` (IPv4 and IPv6 together), in the calling thread's namespace.
+/// A table in the calling thread's namespace: of the family `inet` (IPv4 and IPv6 together), or of frames of bridges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
+    family: &'static str,
     name: String,
 }
 
 impl Table {
-    /// Names the table; nothing happens in the kernel. `name` must be a plain identifier.
+    /// Names the table of the family `inet`; nothing happens in the kernel. `name` must be a plain identifier.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
+            family: "inet",
             name: name.to_owned(),
+        }
+    }
+
+    /// As [`Table::new`], for frames that cross bridges. A kernel may have no such family.
+    #[must_use]
+    pub fn of_bridges(name: &str) -> Self {
+        Self {
+            family: "bridge",
+            ..Self::new(name)
         }
     }
 
@@ -29,7 +40,7 @@ impl Table {
         &self.name
     }
 
-    /// Puts the table with `body` (sets and chains, as between the braces of `table inet NAME {…}`) in
+    /// Puts the table with `body` (sets and chains, as between the braces of `table FAMILY NAME {…}`) in
     /// place of whatever had its name. Packets see the old table or the new one, never half of one.
     ///
     /// # Errors
@@ -41,7 +52,8 @@ impl Table {
     /// The script that [`Table::replace`] runs.
     #[must_use]
     pub fn replacement(&self, body: &str) -> String {
-        format!("{}table inet {} {{\n{body}}}\n", self.removal(), self.name)
+        let Self { family, name } = self;
+        format!("{}table {family} {name} {{\n{body}}}\n", self.removal())
     }
 
     /// Removes the table; one that is not there is no error.
@@ -57,7 +69,7 @@ impl Table {
     /// # Errors
     /// There is none, or `nft` or the privilege is missing.
     pub fn list(&self) -> io::Result<String> {
-        run("nft", &["list", "table", "inet", &self.name])
+        run("nft", &["list", "table", self.family, &self.name])
     }
 
     /// True if the table exists, for instance as the leftover of a process that was killed.
@@ -65,7 +77,7 @@ impl Table {
     /// # Errors
     /// `nft` or the privilege is missing.
     pub fn exists(&self) -> io::Result<bool> {
-        match run("nft", &["list", "table", "inet", &self.name]) {
+        match self.list() {
             Ok(_) => Ok(true),
             Err(error) if error.to_string().contains("No such file") => Ok(false),
             Err(error) => Err(error),
@@ -86,14 +98,15 @@ impl Table {
         let timeout = timeout.map(|time| format!(" timeout {}ms", time.as_millis()));
         let timeout = timeout.unwrap_or_default();
         apply(&format!(
-            "add element inet {} {set} {{ {element}{timeout} }}\n",
-            self.name
+            "add element {} {} {set} {{ {element}{timeout} }}\n",
+            self.family, self.name
         ))
     }
 
     /// `destroy table` is unknown to the nft of Debian 12 (1.0.6): adding first makes deleting safe.
     fn removal(&self) -> String {
-        format!("add table inet {0}\ndelete table inet {0}\n", self.name)
+        let Self { family, name } = self;
+        format!("add table {family} {name}\ndelete table {family} {name}\n")
     }
 }
 

@@ -14,6 +14,7 @@ const KEY: &str = "server.key";
 /// Makes both, and says what comes next.
 pub(crate) fn init(options: &Init) -> Result<(), Failure> {
     let public = public(&options.public).map_err(Failure::Key)?;
+    let listen = options.listen.unwrap_or_else(|| port(&public));
     let config = &options.file.config;
     let key_file = config.with_file_name(KEY);
     let made = || {
@@ -22,18 +23,32 @@ pub(crate) fn init(options: &Init) -> Result<(), Failure> {
             PrivateKey::generate().map_err(|_| "the system gives no random numbers".to_owned())?;
         files::make_all(&[
             (&key_file, &files::key_text(&key)),
-            (config, &text(&public)),
+            (config, &text(&public, listen)),
         ])
     };
     made().map_err(|fault| Failure::Run(anyhow!(fault)))?;
     super::super::print(&format!(
-        "Made {} and {}.\nThe server needs UDP port {} to be reachable at {}.\nNext, for each client:  bentpipe server add NAME{}",
+        "Made {} and {}.\n{}\nNext, for each client:  bentpipe server add NAME{}",
         config.display(),
         key_file.display(),
-        port(&public),
-        public,
+        reachable(&public, listen),
         options.file.flag()
     ))
+}
+
+/// Ports here and outside, and the work of a NAT between them.
+fn reachable(public: &ServerAddress, listen: u16) -> String {
+    let ports = format!("The server listens on UDP port {listen}, and clients come to {public}");
+    match port(public) {
+        PORT if listen == PORT => ports + ".",
+        same if same == listen => {
+            ports
+                + ".\nBehind a NAT that leads there to another port of this machine, set that one as `listen` in the file."
+        }
+        outside => format!(
+            "{ports}:\nUDP port {outside} there has to lead to UDP port {listen} of this machine."
+        ),
+    }
 }
 
 /// The address with a port.
@@ -59,22 +74,21 @@ fn port(address: &ServerAddress) -> u16 {
     }
 }
 
-fn text(public: &ServerAddress) -> String {
+fn text(public: &ServerAddress, listen: u16) -> String {
     format!(
         "# The server's configuration; share/doc/bentpipe/docs/configuration.md has every key. `bentpipe check FILE` looks for faults.\n\
          private_key_file = \"{KEY}\"\n\
          \n\
          # UDP port, on all addresses of this machine.\n\
-         listen = \":{}\"\n\
+         listen = \":{listen}\"\n\
          \n\
-         # Where clients reach it, for the codes that `bentpipe server add NAME` prints. It puts each client at the end of\n\
+         # Where clients reach it, from outside of any NAT, for the codes that `bentpipe server add NAME` prints. It puts each client at the end of\n\
          # this file. Loopback, private and other special destinations are denied unless a client's `allow` names them, as\n\
          # in: allow = [\"10.30.0.0/24\"]\n\
          public_address = \"{public}\"\n\
          \n\
          # Tables follow below. Figures for Prometheus: `[metrics]` with `listen = \"127.0.0.1:9464\"`. A live page for people:\n\
-         # `[page]` with `listen = \"127.0.0.1:8404\"`.\n",
-        port(public)
+         # `[page]` with `listen = \"127.0.0.1:8404\"`.\n"
     )
 }
 

@@ -11,7 +11,7 @@ use super::connections::Attempt;
 use super::enrol;
 use super::learned::Learned;
 use super::report::{Reporter, Told};
-use super::retry::{ANSWER, Failure, Retry, Start, Step};
+use super::retry::{ANSWER, Failure, LIKELY_LOST, Retry, Start, Step};
 use super::schedule::Schedule;
 use super::servers::Servers;
 use super::sle::Sealing;
@@ -109,7 +109,7 @@ impl Connector {
                     ServerAddress::Ip(address) => Some(*address),
                     ServerAddress::Name { .. } => None,
                 });
-        let source = remote.map(|remote| (remote, process::source_address(remote.ip())));
+        let source = remote.map(|remote| (remote, process::source_towards(remote)));
         let before = std::mem::replace(&mut self.seen.borrow_mut().source, source);
         let moved = before.zip(source).is_some_and(|(before, after)| {
             before.0 == after.0 && before.1 != after.1 && after.1.is_some()
@@ -174,7 +174,7 @@ impl Connector {
         };
         let routed = addresses
             .iter()
-            .map(|address| (*address, process::source_address(address.ip())))
+            .map(|address| (*address, process::source_towards(*address)))
             .filter(|(_, source)| source.is_some());
         let routed: Vec<_> = routed.collect();
         let Some((address, source)) = routed.get(start.round % routed.len().max(1)).copied() else {
@@ -247,7 +247,7 @@ impl Connector {
         };
         if answered {
             let text = format!(
-                "{} answers, and its handshake does not end",
+                "{} answers, and its handshake does not end ({LIKELY_LOST}); trying on",
                 attempt.address
             );
             self.reporter.tell_of(attempt.server, Told::Trying, &text);

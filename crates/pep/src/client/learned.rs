@@ -121,7 +121,7 @@ impl Learned {
         };
         let known = self.links.borrow().get(&path.to_string());
         if let Some(news) = attempt.choice.news(seen, known)
-            && process::source_address(attempt.address.ip()) == attempt.source
+            && process::source_towards(attempt.address) == attempt.source
         {
             self.links.borrow_mut().put(&path.to_string(), news);
         }
@@ -136,7 +136,7 @@ impl Learned {
         let now = process::now();
         let saved = self.tunnels.look_at(attempt.id, |it| it.saved(now));
         if let Some(saved) = saved.filter(|saved| saved.age < FRESH)
-            && process::source_address(attempt.address.ip()) == attempt.source
+            && process::source_towards(attempt.address) == attempt.source
             && let Some(path) = self.path(attempt.server, attempt.source)
         {
             self.paths.learn(path, &saved);

@@ -37,6 +37,10 @@ const SHORTEST_LAST: Duration = Duration::from_secs(75);
 pub(super) const ANSWER: Duration = Duration::from_secs(3);
 /// A handshake that makes no progress for this long is given up.
 const STALLED: Duration = Duration::from_secs(10);
+/// Likely reasons why a server is heard and its handshake does not end: every datagram that bears a part of it is padded to 1200 bytes.
+pub(super) const LIKELY_LOST: &str = "datagrams of 1200 bytes are lost on the way, by a firewall or an MTU below 1280, \
+                                      or the link loses very much";
+
 /// Time for which a server that did not answer is tried after the others.
 const SHUNNED: Duration = Duration::from_secs(600);
 /// A tunnel that lasted this long has been worth its attempts; earlier ends count as failures.

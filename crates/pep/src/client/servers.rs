@@ -135,10 +135,10 @@ impl Servers {
     /// The `addresses`; where the machine has a way into IPv6 and to none of them, those in their place that the network's
     /// translator leads to them (RFC 7050), if it has one.
     async fn routed(&self, addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-        let has_way = |ip| process::source_address(ip).is_some();
-        let lost = !addresses.iter().any(|address| has_way(address.ip()));
+        let has_way = |address| process::source_towards(address).is_some();
+        let lost = !addresses.iter().copied().any(has_way);
         let port = addresses.first().map_or(0, SocketAddr::port);
-        if !lost || !has_way(ANYWHERE.into()) {
+        if !lost || process::source_address(ANYWHERE.into()).is_none() {
             return addresses;
         }
         let shown = self.lookups.find(nat64::PROBE, port).await;

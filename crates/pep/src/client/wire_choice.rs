@@ -1,7 +1,8 @@
 //! By which wire a client reaches a server: UDP, or TLS where UDP does not pass. A state machine over `now`, without sockets.
 //!
 //! ```text
-//!            nobody answers a UDP attempt for 1.5 s or two round trips,
+//!            nobody answers a UDP attempt for 1.5 s or two round trips, or its
+//!            handshake does not end within 6 s or six round trips,
 //!            or the tunnel is silent for 10 s                        opened
 //!   Udp ─────────────────────────────────────────────────► Opening ─────────► Tls ─ ended ─► Broken ─► Opening
 //!    ▲                                      cannot be opened │                 │
@@ -21,6 +22,10 @@ use crate::config::WirePreference;
 
 /// Shortest time for which an attempt over UDP goes unanswered before TLS is tried beside it.
 const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Shortest time from the beginning of an attempt that is answered over UDP to its end after which TLS is tried beside it. Where only small
+/// datagrams pass, the handshake never ends; where some are lost, it is sent again within so long.
+const STUCK: Duration = Duration::from_secs(6);
 
 /// Silence of the tunnel after which TLS is tried: gaps of a link are shorter, and in an outage of the link TLS fails, too.
 const SILENT: Duration = Duration::from_secs(10);
@@ -205,7 +210,13 @@ impl WireChoice {
     fn opens_at(&self, now: Instant, need: Need) -> Option<Instant> {
         let at_once = !self.permits_udp() || self.state == WireState::Broken;
         let due = match need {
-            Need::Nothing | Need::Attempt { heard: true, .. } => return None,
+            Need::Nothing => return None,
+            Need::Attempt {
+                since,
+                heard: true,
+                rtt,
+                ..
+            } => stuck_at(since, rtt),
             _ if at_once => now,
             Need::Attempt {
                 since,
@@ -225,7 +236,9 @@ impl WireChoice {
         }
         self.failures = 0;
         let answered = match need {
-            Need::Attempt { heard, .. } => heard,
+            Need::Attempt {
+                since, heard, rtt, ..
+            } => heard && now < stuck_at(since, rtt),
             Need::Tunnel { silent } => silent.is_none(),
             Need::Nothing => false,
         };
@@ -338,6 +351,11 @@ impl WireChoice {
             | WireState::Broken => self.moved = true,
         }
     }
+}
+
+/// Instant from which on the handshake of an attempt that is answered counts as one that does not end.
+fn stuck_at(since: Instant, rtt: Option<Duration>) -> Instant {
+    since + STUCK.max(rtt.unwrap_or_default() * 6)
 }
 
 #[cfg(test)]

@@ -178,11 +178,12 @@ impl FromText for ResolverAddress {
         "a resolver's address, such as \"192.0.2.53\" or \"[2001:db8::53]:5353\"";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        let address = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53));
-        let address = address.or_else(|_| text.parse());
+        let bare = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53));
+        let address = bare.ok().or_else(|| value::scoped(text, 53));
         address
+            .or_else(|| value::address(text))
             .map(Self)
-            .map_err(|_| format!("bad resolver `{text}`; expected {}", Self::EXPECTED))
+            .ok_or_else(|| format!("bad resolver `{text}`; expected {}", Self::EXPECTED))
     }
 }
 

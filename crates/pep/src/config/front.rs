@@ -172,9 +172,16 @@ impl FrontEnds {
     /// connected. Never for SMTP and BGP, whatever the rules say.
     #[must_use]
     pub fn is_optimistic(&self, address: Option<IpAddr>, port: u16) -> bool {
+        self.says_optimistic(address, port).unwrap_or(true)
+    }
+
+    /// As [`Self::is_optimistic`]; `None` if nothing is said of it.
+    pub(crate) fn says_optimistic(&self, address: Option<IpAddr>, port: u16) -> Option<bool> {
         let mut rules = self.rules.iter().filter(|rule| rule.matches(address, port));
-        let optimistic = rules.find_map(|rule| rule.optimistic);
-        !Self::NEVER_OPTIMISTIC.contains(&port) && optimistic.unwrap_or(true)
+        match Self::NEVER_OPTIMISTIC.contains(&port) {
+            true => Some(false),
+            false => rules.find_map(|rule| rule.optimistic),
+        }
     }
 
     /// The rules that say where traffic goes, with their places among all.

@@ -73,6 +73,7 @@ pub use server::{
 };
 pub use sle::ClientSle;
 pub use trusted_name::{MAX_NAMES, TrustedName};
+pub(crate) use value::scoped;
 pub use value::{CongestionControlName, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
 pub use web::{ClientWeb, ServerWeb, WebRoots};
 

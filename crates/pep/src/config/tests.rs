@@ -186,6 +186,25 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn an_address_of_one_link_names_its_interface() {
+    use std::net::SocketAddr;
+
+    use super::ServerAddress;
+    use super::value::FromText;
+
+    for written in ["[fe80::1%lo]:4433", "[fe80::1%1]:4433"] {
+        let known = SocketAddr::from_text(written).unwrap();
+        assert_eq!(known.to_string(), "[fe80::1%1]:4433");
+        let server = written.parse::<ServerAddress>().unwrap();
+        assert_eq!(server, ServerAddress::Ip(known));
+    }
+    for wrong in ["[fe80::1%nosuch0]:4433", "[%lo]:4433", "[fe80::1%lo]"] {
+        assert!(SocketAddr::from_text(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn the_wildcard_of_ipv6_serves_ipv4_too() {
     let listen = |listen: &str| {
         let text = format!(

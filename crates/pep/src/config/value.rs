@@ -3,7 +3,7 @@
 mod forms;
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 
 use bentpipe_config::Source;
@@ -37,9 +37,26 @@ impl FromText for SocketAddr {
         "an address with port, such as \"10.20.0.1:4433\" or \"[fd00::1]:4433\"";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        text.parse()
-            .map_err(|_| format!("bad address `{text}`; expected {}", Self::EXPECTED))
+        address(text).ok_or_else(|| format!("bad address `{text}`; expected {}", Self::EXPECTED))
     }
+}
+
+/// Address with a port, in whose brackets the scope of an IPv6 address may be the name of an interface: `[fe80::1%eth0]:4433`.
+pub(super) fn address(text: &str) -> Option<SocketAddr> {
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let (host, port) = text.strip_prefix('[')?.split_once("]:")?;
+    scoped(host, port.parse().ok()?)
+}
+
+/// The address in `text`, an IPv6 address and the interface that leads there, with this `port`: `fe80::1%eth0`. `None` if the machine has
+/// no such interface.
+pub(crate) fn scoped(text: &str, port: u16) -> Option<SocketAddr> {
+    let (address, _) = text.split_once('%')?;
+    address.parse::<Ipv6Addr>().ok()?;
+    // Of numbers alone, so that no resolver is asked.
+    (text, port).to_socket_addrs().ok()?.next()
 }
 
 impl FromText for IpNet {
@@ -122,7 +139,7 @@ impl FromText for ServerAddress {
         "IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\"";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        if let Ok(address) = text.parse::<SocketAddr>()
+        if let Some(address) = address(text)
             && address.port() != 0
         {
             return Ok(Self::Ip(address));

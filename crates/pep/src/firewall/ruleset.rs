@@ -131,6 +131,11 @@ impl Mark {
         )
     }
 
+    /// Statement that takes any mark of ours from a packet.
+    pub(crate) fn unset(self) -> String {
+        format!("meta mark set meta mark & {:#x}", !self.mask)
+    }
+
     /// Statement that marks a packet's connection, and leaves the bits of others alone.
     pub(crate) fn set_on_connection(self) -> String {
         format!(

@@ -13,12 +13,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::dns::{Answer, Query, Refusal};
+use resolv_conf::ScopedIp;
 use tokio::time::timeout;
 
 use super::answering::Answering;
 use super::names::{self, Later, LookupPermits, NameAddresses};
 use super::nat64;
 use super::race::{Outcome, Race};
+use crate::config::scoped;
 use crate::process;
 use crate::throttle::Throttle;
 
@@ -289,9 +291,15 @@ fn servers_in(file: &str) -> io::Result<Vec<SocketAddr>> {
         return Ok(Vec::new());
     };
     let servers = config.nameservers.iter().take(MAX_SERVERS);
-    Ok(servers
-        .map(|server| SocketAddr::new(IpAddr::from(server), 53))
-        .collect())
+    Ok(servers.filter_map(nameserver).collect())
+}
+
+/// Address of a resolver of resolv.conf; `None` if it is behind an interface that this machine has not got.
+fn nameserver(server: &ScopedIp) -> Option<SocketAddr> {
+    match server {
+        ScopedIp::V6(address, Some(scope)) => scoped(&format!("{address}%{scope}"), 53),
+        other => Some(SocketAddr::new(IpAddr::from(other), 53)),
+    }
 }
 
 #[cfg(test)]
@@ -308,5 +316,18 @@ mod tests {
         assert_eq!(of("one"), expected);
         assert_eq!(of("one.example"), expected[..1]);
         assert!(of("two").is_empty() && of("three").is_empty());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_resolver_of_one_link_is_asked_there() {
+        let text = b"nameserver fe80::53%lo\nnameserver 192.0.2.53\nnameserver fe80::54%nosuch0\n";
+        let config = resolv_conf::Config::parse(text).expect("a configuration");
+        let found: Vec<_> = config.nameservers.iter().filter_map(nameserver).collect();
+        let expected = ["[fe80::53%1]:53", "192.0.2.53:53"];
+        assert_eq!(
+            found.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            expected
+        );
     }
 }

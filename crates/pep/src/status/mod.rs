@@ -55,9 +55,9 @@ pub use publish::{PublishState, PublishStatus};
 pub use screen::{Blocks, Screen};
 pub use segments::{PepKeys, PepSide, Segments, SegmentsPassed, SegmentsRefused, SegmentsReset};
 pub use sle::{Sle, SleRefused};
-#[cfg(target_os = "linux")]
-pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
+#[cfg(target_os = "linux")]
+pub(crate) use socket::{on_closed_files, run_directories};
 pub use tls_entrance::{TlsEntrance, TlsRefused};
 pub(crate) use tunnel::is_heard_in_silence;
 pub use tunnel::{

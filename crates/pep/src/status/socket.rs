@@ -6,6 +6,7 @@
 //! is alive is asked of the socket itself: a dead daemon's refuses connections, whatever has become of its process id.
 
 mod directory;
+mod error;
 mod query;
 
 use std::io;
@@ -15,8 +16,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
-use thiserror::Error;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -25,6 +24,10 @@ use tokio::time::{sleep, timeout};
 use super::StatusReport;
 use crate::config::Role;
 pub(super) use directory::RunDirectory;
+pub use error::SocketError;
+use error::are_files_closed;
+#[cfg(target_os = "linux")]
+pub(crate) use error::on_closed_files;
 #[cfg(test)]
 pub(super) use query::query_in;
 pub use query::{Found, QueryError, query};
@@ -34,31 +37,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Time from one look whether the socket's file is still there to the next.
 const LOOK: Duration = Duration::from_secs(5);
-
-/// A status socket that cannot be bound.
-#[derive(Debug, Error)]
-pub enum SocketError {
-    /// Another daemon answers there.
-    #[error("status socket {} is served by another daemon; stop it or set another `status_socket`", .0.display())]
-    InUse(PathBuf),
-    /// Something that is no socket is in the way.
-    #[error("{} exists and is no socket; remove it or set another `status_socket`", .0.display())]
-    NotASocket(PathBuf),
-    /// The socket's directory is missing. To make it later is not enough: the sandbox has what was there at the start.
-    #[error("status socket {} has no directory; make it and restart this daemon", .0.display())]
-    NoDirectory(PathBuf),
-    /// The socket's directory has come, or come again, after the daemon's sandbox was closed.
-    #[error("status socket {} is in a directory that was made after this daemon's start, which its sandbox does not let it use; restart this daemon", .0.display())]
-    LateDirectory(PathBuf),
-    /// The kernel said no.
-    #[error("cannot bind status socket {}: {source}; make its directory writable or set another `status_socket`", .path.display())]
-    Bind {
-        /// The socket.
-        path: PathBuf,
-        /// Error that was met.
-        source: io::Error,
-    },
-}
 
 /// A status socket, bound or to be bound as soon as that is possible; its file goes when this is dropped.
 pub struct StatusSocket {
@@ -110,7 +88,7 @@ impl StatusSocket {
 
     fn attempt(&self) -> Result<BoundSocket, SocketError> {
         match &self.configured {
-            Some(path) => BoundSocket::at(path.clone()),
+            Some(path) => BoundSocket::at(path.clone(), are_files_closed()),
             None => BoundSocket::within(&RunDirectory::own(), self.role),
         }
     }
@@ -231,7 +209,7 @@ impl StatusSocket {
             Err(error) if !std::mem::replace(told, true) => tracing::warn!(
                 "status socket {path} was removed by another program and cannot be bound again: {}; `bentpipe status` does \
                  not find this daemon until that is mended, which is looked for every {} s",
-                SocketError::why(bound.path.clone(), error),
+                SocketError::why(bound.path.clone(), error, are_files_closed()),
                 LOOK.as_secs()
             ),
             Err(_) => {}
@@ -250,7 +228,7 @@ impl BoundSocket {
                         drop(connect(&socket, true));
                     }
                     let name = format!("{role}-{}.sock", std::process::id());
-                    return Self::at(directory.path().join(name));
+                    return Self::at(directory.path().join(name), are_files_closed());
                 }
                 Err(source) => {
                     failure = Some(SocketError::Bind {
@@ -263,7 +241,8 @@ impl BoundSocket {
         Err(failure.expect("there is always a directory to try"))
     }
 
-    fn at(path: PathBuf) -> Result<Self, SocketError> {
+    /// Binds at `path`; says why not, where a sandbox closes the file system or does not.
+    fn at(path: PathBuf, closed: bool) -> Result<Self, SocketError> {
         if let Ok(metadata) = fs::symlink_metadata(&path) {
             if !metadata.file_type().is_socket() {
                 return Err(SocketError::NotASocket(path));
@@ -274,24 +253,7 @@ impl BoundSocket {
         }
         match listen(&path) {
             Ok(listener) => Ok(Self { listener, path }),
-            Err(source) => Err(SocketError::why(path, source)),
-        }
-    }
-}
-
-impl SocketError {
-    /// Reason why `path` cannot be bound, of what the kernel said.
-    fn why(path: PathBuf, source: io::Error) -> Self {
-        let directory = path.parent().unwrap_or(Path::new(""));
-        let may_write = || {
-            let wanted = Access::WRITE_OK | Access::EXEC_OK;
-            accessat(CWD, directory, wanted, AtFlags::EACCESS).is_ok()
-        };
-        match source.kind() {
-            _ if !directory.exists() => Self::NoDirectory(path),
-            // Nobody but the sandbox is left to refuse: it holds the directories that were there at the start.
-            io::ErrorKind::PermissionDenied if may_write() => Self::LateDirectory(path),
-            _ => Self::Bind { path, source },
+            Err(source) => Err(SocketError::why(path, source, closed)),
         }
     }
 }
@@ -368,14 +330,15 @@ mod tests {
                 .build()
                 .unwrap();
             let _context = runtime.enter();
-            let attempt = || BoundSocket::at(path.clone()).err();
+            let closed = entered.files != Files::Unavailable;
+            let attempt = || BoundSocket::at(path.clone(), closed).err();
             failed.send(attempt()).unwrap();
             comes.recv().unwrap();
             failed.send(attempt()).unwrap();
             entered.files
         });
         let first = fault.recv().unwrap().unwrap();
-        assert!(matches!(first, SocketError::NoDirectory(_)), "{first}");
+        assert!(matches!(first, SocketError::NoDirectory { .. }), "{first}");
         fs::create_dir(&directory).unwrap();
         made.send(()).unwrap();
         let second = fault.recv().unwrap();

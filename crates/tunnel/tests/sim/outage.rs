@@ -82,6 +82,49 @@ fn a_peer_that_is_heard_and_answers_nothing_is_silent() {
     world.run_until(SOON, "new bytes", |world| world.reader(index).got > before);
 }
 
+/// A tunnel at rest has not been heard for long, and owed nothing: one answer that is late does not make it silent.
+#[test]
+fn a_tunnel_at_rest_is_not_silent_for_one_late_answer() {
+    let mut world = world(6);
+    let ask = |world: &mut World| {
+        let now = world.now;
+        let terminal = &mut world.terminals[0];
+        let (id, _) = terminal.ready.expect("a tunnel");
+        let connection = terminal.engine.connection(id).expect("a connection");
+        connection.ask_for_answer(now, Duration::ZERO);
+    };
+    let client = |world: &World| {
+        let terminal = &world.terminals[0];
+        let (id, _) = terminal.ready.expect("a tunnel");
+        let connection = terminal.engine.peek(id).expect("a connection");
+        let silent = connection.silent_since(world.now);
+        (connection.unanswered_since(), silent, connection.heard())
+    };
+    let unheard = |world: &World| world.now - client(world).2.expect("it was heard");
+    world.run_until(SOON, "rest", |world| {
+        unheard(world) > Duration::from_secs(8)
+    });
+    set_outage(&mut world, true);
+    ask(&mut world);
+    let asked = world.now;
+    world.run_until(NOTICED, "a late answer", |world| client(world).0.is_some());
+    for _ in 0..10 {
+        assert_eq!(client(&world).1, None, "{:?} after", world.now - asked);
+        world.run_for(Duration::from_millis(100));
+    }
+    set_outage(&mut world, false);
+    world.run_until(NOTICED + Duration::from_secs(5), "an answer", |world| {
+        client(world).0.is_none()
+    });
+    assert_eq!(client(&world).1, None);
+    // Where none comes at all it is silent since it was asked.
+    set_outage(&mut world, true);
+    ask(&mut world);
+    let asked = world.now;
+    world.run_until(KNOWN, "silence", |world| client(world).1.is_some());
+    assert_eq!(client(&world).1, Some(asked));
+}
+
 /// Time in which a path that is blocked in one direction is no place for something new: a few probe timeouts.
 const DOUBTED: Duration = Duration::from_secs(6);
 

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_proto::opening::Opening;
-use bentpipe_proto::tunnel::{Destination, Host};
+use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
 use bentpipe_sys::capture::PacketSocket;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
@@ -123,7 +123,7 @@ fn on_opening(front: &Rc<Front>, interface: &str, opening: Opening) {
     }
     let of_host = waiting.keys().filter(|other| other.source.ip() == host);
     if of_host.count() >= MAX_WAITING_OF_HOST
-        || front.carrier.is_optimistic(&to_tunnel(destination))
+        || is_optimistic(front, destination)
         || waiting.len() >= MAX_WAITING
         || front.is_elsewhere(interface, &opening)
         || is_left_alone(front, destination)
@@ -133,6 +133,13 @@ fn on_opening(front: &Rc<Front>, interface: &str, opening: Opening) {
     let wait = Wait::default();
     spawn_local(ask(front.clone(), opening, wait.attempted.clone()));
     waiting.insert(opening, wait);
+}
+
+/// True if a connection to `destination` is accepted before the server has connected.
+fn is_optimistic(front: &Front, destination: SocketAddr) -> bool {
+    let (address, port) = (destination.ip(), destination.port());
+    let said = front.carrier.front().says_optimistic(Some(address), port);
+    said.unwrap_or(address.is_ipv4() || !front.doubts.hold())
 }
 
 /// Not intercepted at all, as the rules have it: the gate never saw it.
@@ -154,13 +161,17 @@ async fn ask(front: Rc<Front>, opening: Opening, attempted: Rc<Notify>) {
     let opened = open_and_wait(&front.carrier, &wanted, Some(source), Bytes::new()).await;
     match opened {
         Ok(opened) => {
+            front.doubts.on_outcome(destination, ReplyCode::Ok);
             if let Some(wait) = front.waiting.borrow_mut().get_mut(&opening) {
                 wait.flow = Some(opened.flow);
             }
             // A host that does not come back has given up.
             let _ = timeout(ADMITTED_FOR, admit(&front, opening, &attempted)).await;
         }
-        Err(NotOpened::Code(code)) => front.refuse(destination, code).await,
+        Err(NotOpened::Code(code)) => {
+            front.doubts.on_outcome(destination, code);
+            front.refuse(destination, code).await;
+        }
         Err(NotOpened::Application | NotOpened::NoServer) => {}
     }
     front.waiting.borrow_mut().remove(&opening);

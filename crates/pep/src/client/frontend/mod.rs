@@ -13,6 +13,8 @@
 mod associate;
 mod direct;
 pub(crate) mod dns;
+#[cfg(target_os = "linux")]
+mod doubt;
 mod flow;
 #[cfg(target_os = "linux")]
 mod gatekeeper;

@@ -18,10 +18,11 @@ use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Context;
 use super::direct::Decisions;
+use super::doubt::Doubts;
 use super::flow::{Answer, Intake, carry};
 use super::gatekeeper::{self, Waiting, to_tunnel};
 use super::names::Lesson;
@@ -61,6 +62,7 @@ pub(super) struct Front {
     pub(super) waiting: Waiting,
     decisions: Rc<Decisions>,
     shares: Rc<Shares>,
+    pub(super) doubts: Doubts,
     /// `None` once they have been removed.
     rules: Arc<Mutex<Option<Installed>>>,
     telling: Semaphore,
@@ -205,6 +207,7 @@ async fn follow(front: Rc<Front>, mut current: Interception) {
     let mut changes = front.carrier.reach();
     let mut silent_since = None;
     let mut attached = false;
+    let gates = current.gates.clone();
     loop {
         let reach = changes.borrow_and_update().clone();
         // Not before: what leaves without an address of the device would be translated to one of another device, for the
@@ -216,6 +219,10 @@ async fn follow(front: Rc<Front>, mut current: Interception) {
         let now = Instant::now();
         let mut wanted = current.clone();
         adapt(&mut wanted, &reach);
+        wanted.gates.clone_from(&gates);
+        wanted
+            .gates
+            .extend(front.doubts.hold().then(wanted::doubtful));
         let mut due = None;
         if wanted.fail_open {
             silent_since = silent_since.or(Some(now)).filter(|_| !reach.carries);
@@ -235,9 +242,11 @@ async fn follow(front: Rc<Front>, mut current: Interception) {
             front.tell(move |rules| rules.update(&changed)).await;
             current = wanted;
         }
-        let changed = match due.filter(|_| current.carrying) {
-            Some(due) => timeout_at(due, changes.changed()).await.unwrap_or(Ok(())),
-            None => changes.changed().await,
+        let due = due.filter(|_| current.carrying);
+        let changed = tokio::select! {
+            changed = changes.changed() => changed,
+            () = front.doubts.changed() => Ok(()),
+            () = sleep_until(due.unwrap_or(now)), if due.is_some() => Ok(()),
         };
         if changed.is_err() {
             return;
@@ -268,6 +277,7 @@ impl Front {
             waiting: Waiting::default(),
             decisions: decisions.clone(),
             shares: Shares::new(WAITING, "connections that wait for the tunnel"),
+            doubts: Doubts::default(),
             rules: Arc::new(Mutex::new(Some(installed))),
             telling: Semaphore::new(MAX_TELLING),
             refusing: Semaphore::new(MAX_REFUSING),
@@ -373,12 +383,13 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
     };
     tracing::debug!("{peer} to {destination}: {outcome:?}");
     if let Outcome::Refused(code) = outcome {
+        front.doubts.on_outcome(destination, code);
         Box::pin(front.refuse(destination, code)).await;
     }
 }
 
 /// Answer of the kernel to the next attempts, if the reason is one that lasts.
-fn lasting(code: ReplyCode) -> Option<KernelAnswer> {
+pub(super) fn lasting(code: ReplyCode) -> Option<KernelAnswer> {
     match code {
         ReplyCode::Refused | ReplyCode::Denied => Some(KernelAnswer::Reset),
         ReplyCode::NetworkUnreachable | ReplyCode::HostUnreachable | ReplyCode::TimedOut => {

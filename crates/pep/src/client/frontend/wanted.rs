@@ -1,6 +1,7 @@
 //! Interception as the configuration wants it, and as what the tunnel reaches changes it.
 
 use bentpipe_proto::proxy::associate;
+use ipnet::Ipv6Net;
 
 use crate::client::intercept::{
     Action, Device, DnsInterception, Gate, Interception, Other, RouterDns, Rule, TcpIntoDevice,
@@ -91,6 +92,15 @@ pub(super) fn adapt(interception: &mut Interception, reach: &Reach) {
     interception.server.clone_from(&reach.servers);
     interception.device.routed.clone_from(&reach.routed);
     interception.device.tcp.leads = reach.leads_tcp;
+}
+
+/// Gate for IPv6 destinations of which nothing is said, while it is doubtful whether they are reached.
+pub(super) fn doubtful() -> Gate {
+    Gate {
+        ports: Vec::new(),
+        destinations: vec![Ipv6Net::default().into()],
+        shut: true,
+    }
 }
 
 /// [`FrontEnds::is_optimistic`], for the kernel.

@@ -7,7 +7,7 @@
 //!
 //! `nft flush ruleset` removes tables of everybody; these rules stay, so that nothing is forwarded in clear until the table
 //! is back. The rule for a machine's own addresses (priority 0) comes first. An interface need not exist, and may come
-//! again. What this machine sends itself is routed before nftables can mark it, so such a rule cannot bar it.
+//! again. The guard bars what bears the mark of a bridge's port as well (`guard.rs`). What this machine sends itself is routed before nftables can mark it, so such a rule cannot bar it.
 
 use std::io;
 
@@ -52,24 +52,48 @@ pub(super) fn of_client(it: &Interception, held: &[String]) -> Vec<PolicyRule> {
 pub(super) fn of_guard(it: &Interception, held: &[String]) -> Vec<PolicyRule> {
     let mut interfaces = [&it.interfaces, held].concat();
     interfaces.extend(it.local.then(|| OWN_TRAFFIC.to_owned()));
-    rules(it, &interfaces, Holder::Guard)
+    let mut all = rules(it, &interfaces, Holder::Guard);
+    if !it.interfaces.is_empty() {
+        // By whatever bridge they show: the mark alone says where they came in.
+        all.extend(Family::usable().into_iter().map(|family| {
+            rule(
+                it.routing,
+                Holder::Guard,
+                family,
+                None,
+                it.routing.port_mark,
+            )
+        }));
+    }
+    all
 }
 
 fn rules(it: &Interception, interfaces: &[String], holder: Holder) -> Vec<PolicyRule> {
     let mut rules = Vec::new();
     for family in Family::usable() {
         for interface in interfaces {
-            rules.push(PolicyRule {
-                family,
-                priority: holder.priority(it.routing),
-                iif: Some(interface.clone()),
-                mark: Some((0, it.routing.mask)),
-                from: None,
-                action: Action::Blackhole,
-            });
+            let interface = Some(interface.clone());
+            rules.push(rule(it.routing, holder, family, interface, 0));
         }
     }
     rules
+}
+
+fn rule(
+    routing: Routing,
+    holder: Holder,
+    family: Family,
+    iif: Option<String>,
+    mark: u32,
+) -> PolicyRule {
+    PolicyRule {
+        family,
+        priority: holder.priority(routing),
+        iif,
+        mark: Some((mark, routing.mask)),
+        from: None,
+        action: Action::Blackhole,
+    }
 }
 
 /// The rules of `holder` that are in force, whatever interfaces they are for.
@@ -88,7 +112,9 @@ pub(super) fn of(rules: &[PolicyRule], holder: Holder) -> Vec<&PolicyRule> {
     let ours = |rule: &&PolicyRule| {
         rule.priority == holder.priority(routing)
             && rule.action == Action::Blackhole
-            && rule.mark == Some((0, routing.mask))
+            && [0, routing.port_mark]
+                .map(|mark| Some((mark, routing.mask)))
+                .contains(&rule.mark)
     };
     rules.iter().filter(ours).collect()
 }

@@ -2,16 +2,17 @@
 //!
 //! Explicit and lasting: it is put in force before the network comes up, outlives every process, and goes when it is
 //! told to. It needs nothing of the machine, so that it can be there before any interface is; of those that are there it reads which
-//! are ports of others, and holds these others as well. Beside a client's own table it
+//! are ports of others, and holds these others as well. What a bridge takes in by a port that is named, whenever that bridge is made,
+//! a table of the family `bridge` marks before IP sees it under the bridge's name. Beside a client's own table it
 //! lets pass what that has marked.
 
 use std::io;
 
-use bentpipe_sys::command::run;
 use bentpipe_sys::link;
-use bentpipe_sys::nft::Table;
+use bentpipe_sys::nft::{self, Table};
 use bentpipe_sys::policy_rule::PolicyRule;
 use ipnet::IpNet;
+use tracing::warn;
 
 use super::kept::Kept;
 use super::ruleset::{self, EXEMPT, ICMP, NEIGHBOURS, NEVER, names};
@@ -30,12 +31,31 @@ impl Interception {
         let mut settings = Settings::left_behind(&table)?;
         settings.adopt_marks(Settings::left_behind(&Table::new(CLIENT_TABLE))?);
         settings.note(Setting::unheeded(&self.interfaces)?);
-        table.replace(&format!("{}{}", settings.set_of_marks(), body(self, &held)))?;
+        let body = format!("{}{}", settings.set_of_marks(), body(self, &held));
+        self.replace_guard(&table.replacement(&body))?;
         settings.apply()?;
         // After the table, whose marks let pass what the rules bar.
         let wanted = barrier::of_guard(self, &held);
         barrier::remove(barrier::Holder::Guard, &wanted)?;
         wanted.iter().try_for_each(PolicyRule::add)
+    }
+
+    /// Puts both tables of the guard in force at once, or the table of IP (`replacement`) alone where the kernel has none for bridges.
+    fn replace_guard(&self, replacement: &str) -> io::Result<()> {
+        let ports = Table::of_bridges(GUARD_TABLE).replacement(&ports(self));
+        let Err(error) = nft::apply(&format!("{replacement}{ports}")) else {
+            return Ok(());
+        };
+        nft::apply(replacement)?;
+        if !self.interfaces.is_empty() {
+            warn!(
+                %error,
+                "the guard has no table for bridges: where one of `interfaces` becomes a port of a bridge that is made later, what \
+                 comes in by it leaves in clear; name the bridge in `interfaces`, or install the kernel's nftables for bridges \
+                 (OpenWrt: kmod-nft-bridge)"
+            );
+        }
+        Ok(())
     }
 }
 
@@ -54,6 +74,11 @@ pub fn guard_off() -> io::Result<()> {
     let table = Table::new(GUARD_TABLE);
     let needed = !barrier::present(barrier::Holder::Client)?.is_empty();
     Settings::left_behind(&table)?.restore(needed);
+    let ports = Table::of_bridges(GUARD_TABLE);
+    // A kernel without such tables says so in words of its own; a missing privilege shows at the other table.
+    if ports.exists().unwrap_or(false) {
+        ports.remove()?;
+    }
     table.remove()
 }
 
@@ -62,14 +87,35 @@ pub fn guard_off() -> io::Result<()> {
 /// # Errors
 /// `nft` or the privilege is missing.
 pub fn guard_listing() -> io::Result<Option<String>> {
-    match Table::new(GUARD_TABLE).exists()? {
-        true => run("nft", &["list", "table", "inet", GUARD_TABLE]).map(Some),
+    let (table, ports) = (Table::new(GUARD_TABLE), Table::of_bridges(GUARD_TABLE));
+    match table.exists()? {
+        // Absent where the kernel has no such tables.
+        true => Ok(Some(table.list()? + &ports.list().unwrap_or_default())),
         false if barrier::present(barrier::Holder::Guard)?.is_empty() => Ok(None),
         false => Ok(Some(format!(
             "the table inet {GUARD_TABLE} was removed by another program; routing rules still keep in what is forwarded: \
              `bentpipe guard on` puts it back"
         ))),
     }
+}
+
+/// Chains of the guard's table for bridges: what comes in by an intercepted port shows as come in by the bridge later, so it bears a
+/// mark; and what the bridge hands on to another port, an uplink it may be, never comes to IP.
+pub(super) fn ports(it: &Interception) -> String {
+    if it.interfaces.is_empty() {
+        return String::new();
+    }
+    let (lan, mark) = (names(it), it.routing.of_port());
+    // Before `br_netfilter`, which shows the frames to the tables of IP at priority 0.
+    let arriving = Chain::at("arriving", "filter", "prerouting priority filter")
+        .rule(format_args!("iifname {{ {lan} }} {}", mark.set()));
+    // Between intercepted ports all passes, and there the tables of IP see no mark.
+    let handed_on = Chain::at("handed_on", "filter", "forward priority filter")
+        .rule(format_args!(
+            "iifname {{ {lan} }} oifname != {{ {lan} }} ether type != arp counter drop"
+        ))
+        .rule(format_args!("iifname {{ {lan} }} {}", mark.unset()));
+    ruleset::printed([arriving, handed_on])
 }
 
 /// The guard's sets and chains; what comes in by those of the names `held` goes nowhere.
@@ -89,22 +135,36 @@ pub(super) fn body(it: &Interception, held: &[String]) -> String {
 }
 
 /// Marks what the guard lets pass, for the routing rules that bar the rest. What a client has marked keeps its mark.
-fn passing(it: &Interception, held: &[String]) -> [Chain; 3] {
+fn passing(it: &Interception, held: &[String]) -> [Chain; 4] {
     let pass = it.routing.direct().set() + " accept";
     let lan = it.interfaces.iter();
+    let of_port = it.routing.of_port();
     let place = "prerouting priority mangle + 10";
     let unmarked = Chain::at("unmarked", "filter", place)
         .rules(hooks::arriving_elsewhere(it, held))
+        // Of a bridge that is named itself, whose ports may be named as well.
+        .rule(format_args!(
+            "iifname {{ {} }} {} {}",
+            names(it),
+            of_port.borne(),
+            of_port.unset()
+        ))
+        .rule(format_args!(
+            "{} fib daddr type unicast goto held",
+            of_port.borne()
+        ))
         .rule(format_args!("iifname != {{ {} }} return", names(it)))
         .rule(format_args!("{} return", it.routing.direct().any_borne()))
         .rules(lan.map(|name| format!("fib daddr oifname \"{name}\" goto pass")))
         .rule("ip daddr @exempt4 goto pass")
         .rule("ip6 daddr @exempt6 goto pass")
         .rule("jump passing")
-        // Counter of what the routing rules bar next, which no later hook sees.
         .rule(NEVER)
-        .rule("counter comment \"held back\"");
+        .rule("goto held");
+    // Counter of what the routing rules bar next, which no later hook sees.
+    let held = Chain::new("held").rule("counter comment \"held back\"");
     [
+        held,
         Chain::new("pass").rule(pass),
         policy::passing(&it.rules, it.other),
         unmarked,
@@ -115,6 +175,10 @@ fn forward(it: &Interception, held: &[String]) -> Chain {
     let (lan, tunnel) = (names(it), it.routing.tunnel().borne());
     let chain = Chain::at("forward", "filter", "forward priority filter - 10")
         .rules(hooks::holding(held))
+        .rule(format_args!(
+            "{} counter drop",
+            it.routing.of_port().borne()
+        ))
         .rule(format_args!("iifname != {{ {lan} }} return"))
         .rule(format_args!("oifname {{ {lan} }} return"))
         .rule(format_args!(

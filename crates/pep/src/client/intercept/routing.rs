@@ -31,6 +31,8 @@ pub struct Routing {
     pub(super) delivered_mark: u32,
     /// The routing table for packets with `delivered_mark` that no other table has a route for.
     pub(super) delivered_table: u32,
+    /// The mark of packets that a bridge took in by a port that is intercepted itself.
+    pub(super) port_mark: u32,
 }
 
 /// The priority of the rule for packets that the device has delivered: after the tables of the machine itself.
@@ -50,6 +52,7 @@ impl Default for Routing {
             // The marks and tables between are those of servers and PEPs.
             delivered_mark: 0x9000_0000,
             delivered_table: 25_205,
+            port_mark: 0xa000_0000,
         }
     }
 }
@@ -86,6 +89,11 @@ impl Routing {
         Mark::new(self.delivered_mark, self.mask)
     }
 
+    /// The mark of packets that a bridge took in by a port that is intercepted itself.
+    pub(super) fn of_port(&self) -> Mark {
+        Mark::new(self.port_mark, self.mask)
+    }
+
     /// Checks that the marks differ, are not zero and lie within the mask.
     pub(super) fn validate(&self) -> io::Result<()> {
         let mut marks = [
@@ -94,6 +102,7 @@ impl Routing {
             self.tunnel_mark,
             self.direct_mark,
             self.delivered_mark,
+            self.port_mark,
         ];
         marks.sort_unstable();
         let outside = marks.iter().any(|mark| mark & !self.mask != 0);

@@ -256,7 +256,8 @@ fn tables_are_those_of_the_snapshots() {
     });
     let guards = guards().into_iter().map(|(name, it)| {
         let body = format!("{}{}", settings.set_of_marks(), guard::body(&it, &[]));
-        (name, Table::new(GUARD_TABLE).replacement(&body))
+        let ports = Table::of_bridges(GUARD_TABLE).replacement(&guard::ports(&it));
+        (name, Table::new(GUARD_TABLE).replacement(&body) + &ports)
     });
     let all: Vec<_> = clients.chain(guards).collect();
     let directory = concat!(

@@ -217,7 +217,7 @@ async fn look_up(front: &FrontEnds, host: &str, port: u16) -> Option<SocketAddr>
         return Some(SocketAddr::new(address, port));
     }
     let found = lookup_host((host, port)).await.ok()?;
-    let routed = found.filter(|address| process::source_address(address.ip()).is_some());
+    let routed = found.filter(|address| process::source_towards(*address).is_some());
     let routed: Vec<_> = routed.collect();
     let first = *routed.first()?;
     let answer = async |address| {

@@ -42,7 +42,30 @@ fn tls_is_tried_beside_an_attempt_that_nobody_answers() {
         blocked: false,
     };
     assert_eq!(choice.on_opened(due + SECOND, heard), TlsFate::Unwanted);
-    assert_eq!(choice.poll(due + SECOND, heard), WireStep::Wait(None));
+    let stuck = WireStep::Wait(Some(start + STUCK));
+    assert_eq!(choice.poll(due + SECOND, heard), stuck);
+}
+
+/// A firewall that lets small datagrams pass only: the server is heard, and no tunnel comes about.
+#[test]
+fn tls_is_used_where_a_handshake_is_answered_and_does_not_end() {
+    let start = Instant::now();
+    let need = |rtt| Need::Attempt {
+        since: start,
+        heard: true,
+        rtt,
+        blocked: false,
+    };
+    let mut choice = WireChoice::new(WirePreference::Auto);
+    let due = start + STUCK;
+    assert_eq!(choice.poll(start, need(None)), WireStep::Wait(Some(due)));
+    assert_eq!(choice.poll(due, need(None)), WireStep::Open);
+    assert_eq!(choice.on_opened(due + SECOND, need(None)), TlsFate::Used);
+    // On a long path it has six round trips.
+    let mut choice = WireChoice::new(WirePreference::Auto);
+    let far = need(Some(2 * SECOND));
+    let due = start + 12 * SECOND;
+    assert_eq!(choice.poll(start + STUCK, far), WireStep::Wait(Some(due)));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
-use super::super::retry::Failure;
+use super::super::retry::{Failure, LIKELY_LOST};
 use super::super::tls_connection;
 use super::super::wire_choice::{Need, TlsFate};
 use super::{OpenWire, Wires};
@@ -46,9 +46,14 @@ impl Wires {
             && let Some(address) = &self.config.servers[server].tls
         {
             if self.permits_udp(server) {
-                tracing::warn!(
-                    "no answer by UDP, and no TLS connection to {address}: {error}; trying on"
-                );
+                match self.need(server) {
+                    Need::Attempt { heard: true, .. } => tracing::warn!(
+                        "a handshake by UDP that does not end, and no TLS connection to {address}: {error}; trying on"
+                    ),
+                    _ => tracing::warn!(
+                        "no answer by UDP, and no TLS connection to {address}: {error}; trying on"
+                    ),
+                }
             } else {
                 tracing::warn!("no TLS connection to {address}: {error}; trying on");
             }
@@ -84,10 +89,22 @@ impl Wires {
                 self.tunnels
                     .change(attempt.id, |connection| connection.change_wire(now));
             }
-            Need::Attempt { .. } | Need::Nothing => {
+            Need::Attempt { heard, .. } => {
                 if self.permits_udp(server) {
-                    tracing::info!("no answer from {} by UDP: trying over TLS", attempt.address);
+                    match heard {
+                        true => tracing::info!(
+                            "{} answers by UDP, and its handshake does not end ({LIKELY_LOST}): trying over TLS",
+                            attempt.address
+                        ),
+                        false => tracing::info!(
+                            "no answer from {} by UDP: trying over TLS",
+                            attempt.address
+                        ),
+                    }
                 }
+                self.restart();
+            }
+            Need::Nothing => {
                 self.restart();
             }
         }

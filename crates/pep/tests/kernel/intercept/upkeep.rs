@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use bentpipe_pep::client::intercept::{
-    ForeignLook, Interception, Lack, SeenInKernel, guard_off, lacking,
+    ForeignLook, Interception, Lack, SeenInKernel, guard_listing, guard_off, lacking,
 };
 use bentpipe_sys::hold::HOLD_TABLE;
 use bentpipe_sys::watch::{Object, Watch};
@@ -218,6 +218,53 @@ fn a_lan_behind_a_bridge_that_is_not_named_is_kept_in() {
     net.router.enter(guard_off).unwrap().unwrap();
     send_other(&net.lan);
     assert_ne!(net.leaked(), 0, "nothing else kept it in");
+}
+
+#[test]
+fn a_bridge_that_is_made_after_the_guard_lets_nothing_out() {
+    if !privileged("a_bridge_that_is_made_after_the_guard") {
+        return;
+    }
+    let net = Net::new();
+    let before = net.router.run("nft", &["list", "ruleset"]).unwrap();
+    let it = interception();
+    net.router.enter(|| it.guard()).unwrap().unwrap();
+    bridge(&net);
+    net.uplink.run("nft", &["reset", "counters"]).unwrap();
+    send_other(&net.lan);
+    connect_briefly(&net);
+    assert_eq!(net.leaked(), 0, "what the bridge gives to the router");
+    let shown = net.router.enter(guard_listing).unwrap().unwrap().unwrap();
+    assert!(shown.contains("table bridge bentpipe_guard"), "{shown}");
+    // The routing rule alone, without the table of IP.
+    net.router
+        .run("nft", &["delete", "table", "inet", "bentpipe_guard"])
+        .unwrap();
+    send_other(&net.lan);
+    assert_eq!(net.leaked(), 0, "what the table of IP does not see");
+    net.router.enter(|| it.guard()).unwrap().unwrap();
+    // Where bridge and port are both named, what may pass does.
+    let both = Interception {
+        interfaces: ["br-lan", "lan0"].map(String::from).into(),
+        bypass: vec!["192.0.2.1/32".parse().unwrap()],
+        ..it.clone()
+    };
+    net.router.enter(|| both.guard()).unwrap().unwrap();
+    let reached = connect(&net.lan, V4).unwrap_err().kind();
+    assert_eq!(reached, ErrorKind::ConnectionRefused);
+    net.uplink.run("nft", &["reset", "counters"]).unwrap();
+    net.router.enter(|| it.guard()).unwrap().unwrap();
+    // The uplink as another port of the same bridge.
+    ip(&net, "link set wan0 master br-lan");
+    let address = ["addr", "add", "10.1.0.9/24", "dev", "up0"];
+    net.uplink.run("ip", &address).unwrap();
+    let ping = || net.lan.run("ping", &["-c1", "-W1", "10.1.0.9"]);
+    assert!((0..3).all(|_| ping().is_err()));
+    assert_eq!(net.leaked(), 0, "what the bridge hands on");
+    net.router.enter(guard_off).unwrap().unwrap();
+    assert_eq!(net.router.run("nft", &["list", "ruleset"]).unwrap(), before);
+    assert!((0..20).any(|_| ping().is_ok()), "nothing else kept it in");
+    ip(&net, "link set wan0 nomaster");
 }
 
 #[test]

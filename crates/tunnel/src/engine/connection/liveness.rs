@@ -139,13 +139,15 @@ impl Liveness {
     }
 
     /// Instant since which the peer is silent: an answer is overdue, and nothing has been heard for longer than short gaps of a link
-    /// last, or nothing was answered for longer still.
+    /// last, or nothing was answered for longer still. Who owes nothing is not silent, however long ago it was heard.
     pub(super) fn silent_since(&self, now: Instant) -> Option<Instant> {
         let unanswered = self.prober.outage_since()?;
-        if now.saturating_duration_since(unanswered) >= UNANSWERED {
-            return Some(unanswered.min(self.heard));
+        let unheard = self.heard.max(unanswered);
+        let lasts = |since: Instant, span| now.saturating_duration_since(since) >= span;
+        match lasts(unanswered, UNANSWERED) {
+            true => Some(unanswered),
+            false => lasts(unheard, UNHEARD).then_some(unheard),
         }
-        self.is_unheard(now, UNHEARD).then_some(self.heard)
     }
 
     /// True while an outage excuses the peer for what it owes.

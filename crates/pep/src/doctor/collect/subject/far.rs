@@ -24,7 +24,7 @@ pub(super) fn far(
     let known = addresses.as_deref().unwrap_or_default();
     let routed = known
         .iter()
-        .find_map(|to| Some((*to, process::source_address(to.ip())?)));
+        .find_map(|to| Some((*to, process::source_towards(*to)?)));
     FarFacts {
         name: name.to_owned(),
         way: routed.map(|(to, source)| WayThere {
