@@ -8,7 +8,7 @@ use std::time::Duration;
 use bentpipe_sealed::dssl::{
     HubFrame, HubFrameReader, MAX_ASKED, MAX_CHUNK, ObjectId, ObjectWriter, SessionId,
 };
-use bentpipe_web::{Body, MAX_OBJECT, Part, Request};
+use bentpipe_web::{Body, Part};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
@@ -19,7 +19,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::OriginServer;
 use super::counts::count;
-use super::sessions::SealedSession;
+use super::sessions::{BegunObject, SealedSession};
 use super::upstream::{Upstream, connect};
 use crate::asked::NextPart;
 use crate::keys::PublicKey;
@@ -168,11 +168,12 @@ impl HubLine {
         }
     }
 
-    async fn sealed(
-        &self,
-        session: &SealedSession,
-        (request, mut writer): (Request, ObjectWriter),
-    ) -> Result<(), Unfit> {
+    async fn sealed(&self, session: &SealedSession, begun: BegunObject) -> Result<(), Unfit> {
+        let BegunObject {
+            request,
+            mut writer,
+            mut bytes,
+        } = begun;
         let _of_session = session.fetching.acquire().await.map_err(|_| Unfit)?;
         let _of_hub = self.places.acquire().await.map_err(|_| Unfit)?;
         let web = connect(&self.origin, session.ends).await;
@@ -180,27 +181,24 @@ impl HubLine {
         let upstream = Upstream::send(web, request.head()).await;
         let mut upstream = upstream.map_err(|_| Unfit)?;
         let (head, body) = head(&mut upstream).await?;
-        // Objects that come abreast would else all have had too little of what the page may have.
+        let of_head = head.len() as u64;
         let known = match body {
-            Body::Length(length) => length.saturating_add(head.len() as u64),
-            Body::Chunked | Body::UntilClose => 0,
+            Body::Length(length) => length.saturating_add(of_head),
+            Body::Chunked | Body::UntilClose => of_head,
         };
-        let begins = known.max(head.len() as u64);
-        if head.len() > MAX_CHUNK || begins > MAX_OBJECT || !session.spend(begins) {
+        if head.len() > MAX_CHUNK || !bytes.reserve(known) || !bytes.spend(of_head) {
             return Err(Unfit);
         }
-        let (mut size, mut held) = (head.len() as u64, BytesMut::new());
+        let mut held = BytesMut::new();
         self.send(&mut writer, &head, false).await?;
         loop {
             let next = timeout(SILENCE, upstream.next()).await;
             match next.map_err(|_| Unfit)?.map_err(|_| Unfit)? {
-                NextPart::Part(Part::Body(bytes, _)) => {
-                    let more = bytes.len() as u64;
-                    size += more;
-                    if size > MAX_OBJECT || known == 0 && !session.spend(more) {
+                NextPart::Part(Part::Body(more, _)) => {
+                    if !bytes.spend(more.len() as u64) {
                         return Err(Unfit);
                     }
-                    held.extend_from_slice(&bytes);
+                    held.extend_from_slice(&more);
                     while held.len() > MAX_CHUNK {
                         let chunk = held.split_to(MAX_CHUNK);
                         self.send(&mut writer, &chunk, false).await?;

@@ -1,12 +1,12 @@
 //! Sessions of terminals that want objects, where hubs find them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_sealed::dssl::{HubFrame, ObjectId, ObjectWriter, OriginSession, SessionId};
-use bentpipe_web::{Frame, MAX_AT_ONCE, MAX_PAGE, Request};
+use bentpipe_web::{Frame, MAX_AT_ONCE, ObjectBytes, PageBytes, Request};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::timeout;
 
@@ -36,8 +36,16 @@ pub(super) struct SealedSession {
     hub: RefCell<SessionHub>,
     /// Places for fetches at one time.
     pub(super) fetching: Semaphore,
-    /// Bytes that objects of the page may still have.
-    left: Cell<u64>,
+    /// Bytes that objects of the page may have.
+    bytes: RefCell<PageBytes>,
+}
+
+/// Object that a hub has asked for.
+pub(super) struct BegunObject {
+    pub(super) request: Request,
+    pub(super) writer: ObjectWriter,
+    /// Bytes of its page that it has.
+    pub(super) bytes: ObjectBytes,
 }
 
 /// Hub of a session.
@@ -59,7 +67,7 @@ impl SealedSession {
             targets: RefCell::default(),
             hub: RefCell::new(SessionHub::Awaited(Vec::new())),
             fetching: Semaphore::new(MAX_AT_ONCE),
-            left: Cell::new(MAX_PAGE),
+            bytes: RefCell::default(),
         }
     }
 
@@ -68,7 +76,7 @@ impl SealedSession {
         self.machine.borrow_mut().begin_page(page);
         self.page.replace(Some(request));
         self.targets.borrow_mut().clear();
-        self.left.set(MAX_PAGE);
+        self.bytes.replace(PageBytes::default());
     }
 
     /// Announces objects of a page to the hub.
@@ -130,17 +138,16 @@ impl SealedSession {
     }
 
     /// Begins an object; `None`: there is none, or it was fetched before.
-    pub(super) fn begin(&self, id: ObjectId) -> Option<(Request, ObjectWriter)> {
+    pub(super) fn begin(&self, id: ObjectId) -> Option<BegunObject> {
         let target = self.targets.borrow_mut().remove(&id)?;
         let request = self.page.borrow().as_ref()?.of_object(&target)?;
         let writer = self.machine.borrow_mut().fetch(id)?;
-        Some((request, writer))
-    }
-
-    /// Takes `bytes` of what the page's objects may have; false: there is no more.
-    pub(super) fn spend(&self, bytes: u64) -> bool {
-        let left = self.left.get().checked_sub(bytes);
-        left.map(|left| self.left.set(left)).is_some()
+        let bytes = self.bytes.borrow().object();
+        Some(BegunObject {
+            request,
+            writer,
+            bytes,
+        })
     }
 
     fn end(&self) {
