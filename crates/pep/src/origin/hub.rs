@@ -19,7 +19,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::OriginServer;
 use super::counts::count;
-use super::sessions::{BegunObject, SealedSession};
+use super::sessions::{BegunObject, HubLost, SealedSession};
 use super::upstream::{Upstream, connect};
 use crate::asked::NextPart;
 use crate::keys::PublicKey;
@@ -126,7 +126,7 @@ impl HubLine {
     }
 
     fn refuse(&self, why: &str) {
-        count(&self.origin.counts.refused);
+        count(&self.origin.counts.refused.hubs);
         if self.origin.complaints.hubs.is_due(crate::process::now()) {
             tracing::warn!("hub {}: {why}", self.key);
         }
@@ -141,8 +141,9 @@ impl HubLine {
     async fn attach(self: Rc<Self>, id: SessionId) {
         let attached = self.origin.sessions.attach(id, self.key, &self.words).await;
         match attached {
-            Some(session) => drop(self.sessions.borrow_mut().insert(id, Some(session))),
-            None => {
+            Ok(Some(session)) => drop(self.sessions.borrow_mut().insert(id, Some(session))),
+            Err(HubLost) => self.origin.note_lost(),
+            Ok(None) => {
                 self.refuse("asks for a session that is not for it");
                 // It is gone, if it takes no more.
                 let _ = self.words.send(HubFrame::Refused(id, None)).await;
