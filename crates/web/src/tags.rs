@@ -15,9 +15,9 @@ use html5ever::tokenizer::Token;
 /// Attributes of one tag that are looked at; those behind them are left out.
 pub(crate) const MAX_ATTRIBUTES: usize = 128;
 
-/// Place in a page.
+/// TagPlace in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum TagPlace {
     Text,
     /// Behind `<`.
     Less,
@@ -78,7 +78,7 @@ impl Heard {
 /// Filter of a page's bytes on their way to the tokenizer.
 pub(crate) struct TagFilter {
     most: usize,
-    place: Place,
+    place: TagPlace,
     /// Element that the page is in the text of.
     raw: Option<LocalName>,
     /// Name of the tag, as far as it may be the end of that element.
@@ -91,7 +91,7 @@ impl TagFilter {
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most,
-            place: Place::Text,
+            place: TagPlace::Text,
             raw: None,
             name: String::new(),
             attributes: 0,
@@ -101,7 +101,7 @@ impl TagFilter {
     /// True if the tokenizer is to have all before `byte`, and then that alone, for [`Self::judge`].
     pub(crate) fn is_doubtful(&self, byte: u8) -> bool {
         let script = self.raw.as_deref() == Some("script");
-        script && self.place == Place::Name && byte != b'>' && self.is_end(byte)
+        script && self.place == TagPlace::Name && byte != b'>' && self.is_end(byte)
     }
 
     /// Takes in the next byte; true if the tokenizer is to have it.
@@ -109,8 +109,8 @@ impl TagFilter {
         let before = self.place;
         self.place = self.follow(byte);
         match self.place {
-            Place::Name => {
-                if before != Place::Name {
+            TagPlace::Name => {
+                if before != TagPlace::Name {
                     self.attributes = 0;
                     self.name.clear();
                 }
@@ -122,20 +122,24 @@ impl TagFilter {
                     self.name.push(byte.to_ascii_lowercase().into());
                 }
             }
-            Place::Attribute => self.attributes += usize::from(before != Place::Attribute),
+            TagPlace::Attribute => self.attributes += usize::from(before != TagPlace::Attribute),
             _ => {}
         }
         let outside = matches!(
             self.place,
-            Place::Text | Place::Less | Place::LessSlash | Place::Declared | Place::Name
+            TagPlace::Text
+                | TagPlace::Less
+                | TagPlace::LessSlash
+                | TagPlace::Declared
+                | TagPlace::Name
         );
         outside || self.attributes <= self.most
     }
 
     /// The tokenizer has had all so far.
     pub(crate) fn hear(&mut self, heard: Heard) {
-        if self.place == Place::Declared && heard.declared {
-            self.place = Place::Text;
+        if self.place == TagPlace::Declared && heard.declared {
+            self.place = TagPlace::Text;
         }
         self.raw = heard.raw;
     }
@@ -143,7 +147,7 @@ impl TagFilter {
     /// The tokenizer has had a doubtful byte alone: in a script that looks like a comment, the end tag of one within it is `text`.
     pub(crate) fn judge(&mut self, text: bool) {
         if text {
-            self.place = Place::Text;
+            self.place = TagPlace::Text;
         }
     }
 
@@ -153,50 +157,50 @@ impl TagFilter {
         ends && self.raw.as_deref() == Some(self.name.as_str())
     }
 
-    fn follow(&self, byte: u8) -> Place {
+    fn follow(&self, byte: u8) -> TagPlace {
         let raw = self.raw.is_some();
         match (self.place, byte) {
-            (Place::Text | Place::Less | Place::LessSlash | Place::Declared, _) => {
+            (TagPlace::Text | TagPlace::Less | TagPlace::LessSlash | TagPlace::Declared, _) => {
                 self.follow_outside(byte)
             }
-            (Place::Name, _) if raw && !byte.is_ascii_alphabetic() && !self.is_end(byte) => {
+            (TagPlace::Name, _) if raw && !byte.is_ascii_alphabetic() && !self.is_end(byte) => {
                 in_text(byte)
             }
-            (Place::Quoted(quote), _) if byte == quote => Place::Between,
-            (Place::Quoted(_), _) => self.place,
-            (_, b'>') => Place::Text,
-            (Place::Value, _) if is_space(byte) => Place::Value,
-            (Place::Value, b'"' | b'\'') => Place::Quoted(byte),
-            (Place::Bare, _) if is_space(byte) => Place::Between,
-            (Place::Value | Place::Bare, _) => Place::Bare,
-            (Place::Attribute | Place::After, b'=') => Place::Value,
-            (Place::Attribute | Place::After, _) if is_space(byte) => Place::After,
-            (_, b'/') => Place::Between,
-            (_, _) if is_space(byte) => Place::Between,
-            (Place::Name, _) => Place::Name,
-            (Place::Between | Place::Attribute | Place::After, _) => Place::Attribute,
+            (TagPlace::Quoted(quote), _) if byte == quote => TagPlace::Between,
+            (TagPlace::Quoted(_), _) => self.place,
+            (_, b'>') => TagPlace::Text,
+            (TagPlace::Value, _) if is_space(byte) => TagPlace::Value,
+            (TagPlace::Value, b'"' | b'\'') => TagPlace::Quoted(byte),
+            (TagPlace::Bare, _) if is_space(byte) => TagPlace::Between,
+            (TagPlace::Value | TagPlace::Bare, _) => TagPlace::Bare,
+            (TagPlace::Attribute | TagPlace::After, b'=') => TagPlace::Value,
+            (TagPlace::Attribute | TagPlace::After, _) if is_space(byte) => TagPlace::After,
+            (_, b'/') => TagPlace::Between,
+            (_, _) if is_space(byte) => TagPlace::Between,
+            (TagPlace::Name, _) => TagPlace::Name,
+            (TagPlace::Between | TagPlace::Attribute | TagPlace::After, _) => TagPlace::Attribute,
         }
     }
 
-    fn follow_outside(&self, byte: u8) -> Place {
+    fn follow_outside(&self, byte: u8) -> TagPlace {
         let raw = self.raw.is_some();
         match (self.place, byte) {
-            (Place::Declared, _) => Place::Declared,
-            (Place::Less, b'/') => Place::LessSlash,
-            (Place::LessSlash, b'>') => Place::Text,
-            (Place::Less, _) if byte.is_ascii_alphabetic() && !raw => Place::Name,
-            (Place::LessSlash, _) if byte.is_ascii_alphabetic() => Place::Name,
-            (Place::Less, b'!' | b'?') if !raw => Place::Declared,
-            (Place::LessSlash, _) if !raw => Place::Declared,
+            (TagPlace::Declared, _) => TagPlace::Declared,
+            (TagPlace::Less, b'/') => TagPlace::LessSlash,
+            (TagPlace::LessSlash, b'>') => TagPlace::Text,
+            (TagPlace::Less, _) if byte.is_ascii_alphabetic() && !raw => TagPlace::Name,
+            (TagPlace::LessSlash, _) if byte.is_ascii_alphabetic() => TagPlace::Name,
+            (TagPlace::Less, b'!' | b'?') if !raw => TagPlace::Declared,
+            (TagPlace::LessSlash, _) if !raw => TagPlace::Declared,
             _ => in_text(byte),
         }
     }
 }
 
-const fn in_text(byte: u8) -> Place {
+const fn in_text(byte: u8) -> TagPlace {
     match byte {
-        b'<' => Place::Less,
-        _ => Place::Text,
+        b'<' => TagPlace::Less,
+        _ => TagPlace::Text,
     }
 }
 
