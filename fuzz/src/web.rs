@@ -5,6 +5,7 @@ use bentpipe_web::{
     MAX_OBJECTS, MAX_STORED, Malformed, Part, Request, Response, Scheme, Store, Verdict, judge,
 };
 use bytes::BytesMut;
+use std::io::Write as _;
 
 fn page() -> Request {
     let head = b"GET /a/b HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n";
@@ -125,34 +126,101 @@ pub fn link_seeds() -> Vec<Vec<u8>> {
 const CODINGS: [&str; 4] = ["gzip", "deflate", "br", "zstd"];
 
 /// Content of a page in a coding, which the first byte says, cut at will: cuts change no promise, and promises are bounded. Where the
-/// content is broken, a cut may bring more of what is before that.
+/// content is broken, a cut may bring more of what is before that. And what is packed comes out again: nothing of it is lost.
 pub fn content(data: &[u8]) {
     let [coding, size, packed @ ..] = data else {
         return;
     };
     let coding = CODINGS[usize::from(*coding) % CODINGS.len()];
-    let head =
-        format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: {coding}\r\n\r\n");
-    let promises = |size: usize| {
-        let (response, _) = Response::parse(head.as_bytes())
-            .expect("a response")
-            .expect("all of it");
-        let mut ahead = Ahead::of(&page(), &response).expect("a page");
-        let pieces = packed.chunks(size.max(1));
-        let read = |piece: &[u8]| {
-            ahead.push(piece);
-            let read = std::iter::from_fn(|| ahead.has_more().then(|| ahead.read()));
-            read.flatten().collect::<Vec<_>>()
-        };
-        pieces.flat_map(read).collect::<Vec<_>>()
-    };
-    let whole = promises(packed.len());
+    let size = usize::from(*size).max(1);
+    let whole = promises(coding, packed, packed.len().max(1));
     assert!(whole.len() as u64 <= MAX_OBJECTS);
-    let cut = promises(usize::from(*size));
+    let cut = promises(coding, packed, size);
     assert!(
         whole.starts_with(&cut) || cut.starts_with(&whole),
         "{coding}: {whole:?} and {cut:?}"
     );
+    let (html, targets) = page_of(packed);
+    let packed = pack(coding, &html, size);
+    for size in [size, packed.len()] {
+        assert_eq!(
+            promises(coding, &packed, size),
+            targets,
+            "{coding} cut every {size}"
+        );
+    }
+}
+
+/// Targets that are promised for a page in `coding` that comes in pieces of `size`.
+fn promises(coding: &str, packed: &[u8], size: usize) -> Vec<String> {
+    let head =
+        format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: {coding}\r\n\r\n");
+    let (response, _) = Response::parse(head.as_bytes())
+        .expect("a response")
+        .expect("all of it");
+    let mut ahead = Ahead::of(&page(), &response).expect("a page");
+    let read = |piece: &[u8]| {
+        ahead.push(piece);
+        let read = std::iter::from_fn(|| ahead.has_more().then(|| ahead.read()));
+        read.flatten().collect::<Vec<_>>()
+    };
+    let target = |frame| match frame {
+        Frame::Promise { target, .. } => String::from_utf8(target.to_vec()).expect("a path"),
+        other => panic!("{other:?}"),
+    };
+    packed.chunks(size).flat_map(read).map(target).collect()
+}
+
+/// A page whose links have all of `data` in their paths, and those.
+fn page_of(data: &[u8]) -> (Vec<u8>, Vec<String>) {
+    let most = usize::try_from(MAX_OBJECTS).expect("few");
+    let piece = data.len().div_ceil(most).clamp(1, 1000);
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let pieces = data.chunks(piece).take(most).enumerate();
+    let targets: Vec<_> = pieces
+        .map(|(number, bytes)| format!("/{number}-{}", hex(bytes)))
+        .collect();
+    let tags = targets.iter().map(|target| format!("<img src={target}>"));
+    (tags.collect::<String>().into_bytes(), targets)
+}
+
+/// `content` in `coding`; of Brotli in parts of `size` that are not packed (RFC 7932 section 9.2).
+fn pack(coding: &str, content: &[u8], size: usize) -> Vec<u8> {
+    let level = flate2::Compression::new(u32::try_from(size % 10).expect("a level"));
+    match coding {
+        "gzip" => {
+            let mut packer = flate2::write::GzEncoder::new(Vec::new(), level);
+            packer.write_all(content).expect("memory");
+            packer.finish().expect("memory")
+        }
+        "deflate" => {
+            let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), level);
+            packer.write_all(content).expect("memory");
+            packer.finish().expect("memory")
+        }
+        "zstd" => {
+            let mut packed = Vec::with_capacity(zstd_safe::compress_bound(content.len()));
+            zstd_safe::compress(&mut packed, content, 3).expect("room");
+            packed
+        }
+        _ => {
+            // A window of 2^16, which one bit says.
+            let mut packed = Vec::new();
+            for (number, part) in content.chunks(size).enumerate() {
+                let length = u32::try_from(part.len() - 1).expect("short");
+                let head = (length << 3 | 1 << 19) << u32::from(number == 0);
+                packed.extend_from_slice(&head.to_le_bytes()[..3]);
+                packed.extend_from_slice(part);
+            }
+            packed.push(if content.is_empty() { 6 } else { 3 });
+            packed
+        }
+    }
 }
 
 /// `<p>hello</p><img src=a>` and `<img src=b>` in each coding: Brotli with a flush between, Zstandard in two raw

@@ -50,12 +50,17 @@ impl Bucket {
 
     /// True if an event may happen now.
     pub(crate) fn has(&mut self, now: Instant) -> bool {
+        self.holds(1.0, now)
+    }
+
+    /// True if so many `events` may happen now.
+    pub(crate) fn holds(&mut self, events: f64, now: Instant) -> bool {
         let since = self.since.replace(now).unwrap_or(now);
         let earned = now.saturating_duration_since(since).as_secs_f64() * self.per_second;
         // Against a clock of another thread that is a little behind nothing is earned twice.
         self.since = Some(since.max(now));
         self.left = (self.left + earned).min(self.most);
-        self.left >= 1.0
+        self.left >= events
     }
 }
 

@@ -26,7 +26,13 @@ impl ReadingTime {
 
     /// True if some of it is left.
     pub(crate) fn is_left(&mut self, now: Instant) -> bool {
-        self.0.has(now)
+        self.is_left_beyond(Duration::ZERO, now)
+    }
+
+    /// True if some of it is left besides `kept`.
+    pub(crate) fn is_left_beyond(&mut self, kept: Duration, now: Instant) -> bool {
+        let events = kept.as_secs_f64() * 1000.0 + 1.0;
+        self.0.holds(events, now)
     }
 
     /// Takes away the time that reading took.

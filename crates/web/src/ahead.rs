@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use bytes::Bytes;
 
 use crate::links::Links;
+use crate::page_bytes::{ObjectBytes, PageBytes};
 use crate::unpack::{ContentOver, Unpacker};
 use crate::{Frame, Request, Response};
 
@@ -36,17 +37,9 @@ pub struct Ahead {
     /// Paths of objects promised and not begun; requests for them would each be as long as the page's.
     waiting: VecDeque<(u64, String)>,
     /// Objects begun.
-    running: HashMap<u64, Running>,
+    running: HashMap<u64, ObjectBytes>,
     last: u64,
-    bytes_left: u64,
-}
-
-/// Bytes of an object that was begun.
-#[derive(Clone, Copy, Default)]
-struct Running {
-    came: u64,
-    /// Part of the page's bytes that nobody else has: what has come, or more.
-    own: u64,
+    bytes: PageBytes,
 }
 
 impl Ahead {
@@ -65,7 +58,7 @@ impl Ahead {
             waiting: VecDeque::new(),
             running: HashMap::new(),
             last: 0,
-            bytes_left: MAX_PAGE,
+            bytes: PageBytes::default(),
         })
     }
 
@@ -135,40 +128,25 @@ impl Ahead {
         }
         let (id, target) = self.waiting.pop_front()?;
         let request = self.page.of_object(&target)?;
-        self.running.insert(id, Running::default());
+        self.running.insert(id, self.bytes.object());
         Some((id, request))
     }
 
-    /// Sets `bytes` aside for an object, as many as it says that it will have; false: these are too many, and nothing is to be sent of it.
-    /// Without that objects that come abreast would all have had too little.
+    /// Sets `bytes` aside for an object; false as of [`ObjectBytes::reserve`].
     pub fn reserve(&mut self, id: u64, bytes: u64) -> bool {
-        let Some(running) = self.running.get_mut(&id) else {
-            return false;
-        };
-        let more = bytes.saturating_sub(running.own);
-        if bytes > MAX_OBJECT || more > self.bytes_left {
-            return false;
-        }
-        self.bytes_left -= more;
-        running.own += more;
-        true
+        let object = self.running.get_mut(&id);
+        object.is_some_and(|object| object.reserve(bytes))
     }
 
-    /// Counts `bytes` more of an object; false: these are too many, and it has failed.
+    /// Counts `bytes` more of an object; false as of [`ObjectBytes::spend`].
     pub fn spend(&mut self, id: u64, bytes: usize) -> bool {
-        let Some(running) = self.running.get_mut(&id) else {
-            return false;
-        };
-        running.came += bytes as u64;
-        let came = running.came;
-        self.reserve(id, came)
+        let object = self.running.get_mut(&id);
+        object.is_some_and(|object| object.spend(bytes as u64))
     }
 
     /// An object has ended, or has failed: bytes that were set aside for it and did not come are for others.
     pub fn end(&mut self, id: u64) {
-        if let Some(ended) = self.running.remove(&id) {
-            self.bytes_left += ended.own.saturating_sub(ended.came);
-        }
+        self.running.remove(&id);
     }
 
     /// True once nothing is to be fetched for now.

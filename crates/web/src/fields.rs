@@ -10,6 +10,13 @@ impl Fields {
         Self(parsed.iter().map(field).collect())
     }
 
+    /// Bytes of memory that they take.
+    pub(crate) fn held(&self) -> usize {
+        let one = |(name, value): &(String, Vec<u8>)| name.capacity() + value.capacity();
+        let apart: usize = self.0.iter().map(one).sum();
+        apart + self.0.capacity() * size_of::<(String, Vec<u8>)>()
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
     }

@@ -148,6 +148,11 @@ impl Request {
         &self.head
     }
 
+    /// Bytes of memory that the request takes.
+    pub(crate) fn held(&self) -> usize {
+        self.head.len() + self.target.capacity() + self.host.capacity() + self.fields.held()
+    }
+
     /// Path and query.
     #[must_use]
     pub fn target(&self) -> &str {

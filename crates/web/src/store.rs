@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::{Closing, Frame, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE, Request, Response};
 
 /// Time for which an object that is whole waits to be asked for.
 pub const LIFE: Duration = Duration::from_secs(60);
 
-/// Most bytes of all objects, of all pages: four pages at their limit.
+/// Most bytes of memory for all objects, of all pages: four pages at their limit.
 pub const MAX_STORED: u64 = 64 << 20;
 
 /// Name of a page's stream.
@@ -79,7 +79,7 @@ struct Object {
     id: u64,
     assumed: Request,
     /// What has come of it, copied: pieces would hold all that came beside them.
-    bytes: BytesMut,
+    bytes: Vec<u8>,
     /// Moment at which bytes of it have come last, or its promise.
     moved: Instant,
     /// Since when it is whole, and whether the origin has closed.
@@ -187,7 +187,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
             Some((_, close)) => {
                 self.figures.used += 1;
                 self.figures.used_bytes += object.size();
-                let bytes = object.bytes.freeze();
+                let bytes = object.bytes.into();
                 Asked::Ready(Answer { bytes, close })
             }
             None => {
@@ -210,7 +210,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
             if stale {
                 figures.expired += 1;
                 figures.wasted_bytes += object.size();
-                *bytes -= object.size();
+                *bytes -= object.held();
             }
             !stale
         });
@@ -222,7 +222,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
         self.figures
     }
 
-    /// Bytes held.
+    /// Bytes of memory that objects and the requests assumed for them take.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -246,15 +246,20 @@ impl<K: Clone + Eq + Hash> Store<K> {
         if self.objects.contains_key(&place) {
             return true;
         }
-        page.coming.insert(id, place.clone());
         let object = Object {
             page: page_id,
             id,
             assumed,
-            bytes: BytesMut::new(),
+            bytes: Vec::new(),
             moved: now,
             whole: None,
         };
+        if self.bytes + object.held() > MAX_STORED {
+            self.figures.failed += 1;
+            return true;
+        }
+        page.coming.insert(id, place.clone());
+        self.bytes += object.held();
         self.objects.insert(place, object);
         true
     }
@@ -281,8 +286,9 @@ impl<K: Clone + Eq + Hash> Store<K> {
             return;
         };
         object.moved = now;
-        self.bytes += length;
+        self.bytes -= object.held();
         object.bytes.extend_from_slice(bytes);
+        self.bytes += object.held();
         let fits =
             object.size() <= MAX_OBJECT && page.bytes <= MAX_PAGE && self.bytes <= MAX_STORED;
         if !fits {
@@ -299,6 +305,10 @@ impl<K: Clone + Eq + Hash> Store<K> {
             && (object.page, object.id) == (page_id, id)
         {
             object.whole = Some((now, close));
+            // While it came it had room for more.
+            self.bytes -= object.held();
+            object.bytes.shrink_to_fit();
+            self.bytes += object.held();
         }
     }
 
@@ -319,7 +329,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
 
     fn drop_object(&mut self, place: &Place<K>) -> Option<Object> {
         let object = self.objects.remove(place)?;
-        self.bytes -= object.size();
+        self.bytes -= object.held();
         if let Some(page) = self.pages.get_mut(&object.page) {
             page.coming.remove(&object.id);
         }
@@ -330,6 +340,11 @@ impl<K: Clone + Eq + Hash> Store<K> {
 impl Object {
     fn size(&self) -> u64 {
         self.bytes.len() as u64
+    }
+
+    /// Bytes of memory that it takes.
+    fn held(&self) -> u64 {
+        (self.bytes.capacity() + self.assumed.held()) as u64
     }
 
     /// True as far as is known: nobody waits for the rest of what is not for him.

@@ -13,6 +13,16 @@ pub(crate) const PIECE: usize = 4 * 1024;
 /// Content of Brotli or Zstandard that is unpacked at once, bytes. Of DEFLATE it is twice as much, which is that library's measure.
 const UNPACKED: usize = 16 * 1024;
 
+/// Bytes that a decoder takes at once: a few of them may have it build tables, or begin anew.
+const TAKEN: usize = 1024;
+
+/// Bytes of a page that are unpacked; some bring nothing, as an endless row of empty members of gzip.
+const MAX_PACKED: usize = 4 << 20;
+
+/// Longest window of Brotli, as the exponent of two bytes: 4 MiB, which is what encoders take unless told otherwise. That much is unpacked
+/// at once.
+const BROTLI_WINDOW_LOG: u32 = 22;
+
 /// Longest window of Zstandard, as the exponent of two bytes: 8 MiB, which RFC 9659 allows a content coding.
 const ZSTD_WINDOW_LOG: u32 = 23;
 
@@ -27,6 +37,8 @@ pub(crate) struct Unpacker {
     decoder: Decoder,
     /// Bytes that have come and were not looked at.
     packed: BytesMut,
+    /// Bytes that may still come.
+    packed_left: usize,
     /// Content that nobody was given.
     content: BytesMut,
     /// True if the decoder may hold content that did not fit.
@@ -74,6 +86,7 @@ impl Unpacker {
         Some(Self {
             decoder,
             packed: BytesMut::new(),
+            packed_left: MAX_PACKED,
             content: BytesMut::new(),
             holds: false,
             over: false,
@@ -82,30 +95,34 @@ impl Unpacker {
 
     /// Takes in `packed`; [`Self::read`] gives what that brings.
     pub(crate) fn push(&mut self, packed: &[u8]) {
-        self.packed.extend_from_slice(packed);
+        let taken = packed.len().min(self.packed_left);
+        self.packed.extend_from_slice(&packed[..taken]);
+        self.packed_left -= taken;
     }
 
     /// True if [`Self::read`] has something to do.
     pub(crate) fn has_more(&self) -> bool {
-        self.holds || self.over || !self.content.is_empty() || !self.packed.is_empty()
+        let waits = !self.content.is_empty() || !self.packed.is_empty();
+        self.holds || self.over || waits || self.packed_left == 0
     }
 
-    /// Next piece of the content, [`PIECE`] bytes at most; `None`: more has to come in.
+    /// Next piece of the content, [`PIECE`] bytes at most; `None`: what was looked at has brought nothing.
     ///
     /// # Errors
     /// [`ContentOver`]: there is no more to come of it.
     pub(crate) fn read(&mut self) -> Result<Option<Bytes>, ContentOver> {
-        while self.content.is_empty() {
-            if self.over {
+        if self.content.is_empty() {
+            let used_up = self.packed.is_empty() && self.packed_left == 0 && !self.holds;
+            if self.over || used_up {
                 return Err(ContentOver);
-            }
-            if !self.has_more() {
-                return Ok(None);
             }
             match self.decoder.step(&mut self.packed, &mut self.content) {
                 Ok(holds) => self.holds = holds,
                 Err(ContentOver) => self.over = true,
             }
+        }
+        if self.content.is_empty() {
+            return Ok(None);
         }
         let piece = self.content.len().min(PIECE);
         Ok(Some(self.content.split_to(piece).freeze()))
@@ -137,7 +154,7 @@ fn inflate(decoder: &mut dyn Inflater, packed: &mut BytesMut) -> io::Result<bool
     if packed.is_empty() {
         return decoder.flush().map(|()| false);
     }
-    match decoder.write(packed)? {
+    match decoder.write(&packed[..packed.len().min(TAKEN)])? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
         taken => {
             packed.advance(taken);
@@ -146,7 +163,7 @@ fn inflate(decoder: &mut dyn Inflater, packed: &mut BytesMut) -> io::Result<bool
     }
 }
 
-/// Decoder without the windows of more than 16 MiB that browsers do not know either.
+/// Decoder without the windows of more than 16 MiB that are none of Brotli's own.
 fn brotli() -> BrotliDecoder {
     let allocators = StandardAlloc::default;
     BrotliDecoder::new_strict(allocators(), allocators(), allocators())
@@ -164,7 +181,9 @@ fn step_brotli(
     packed: &mut BytesMut,
     content: &mut BytesMut,
 ) -> Result<bool, ContentOver> {
-    let (mut left, mut taken, mut total) = (packed.len(), 0, 0);
+    // The first byte says how long the window is, for which memory is taken behind it.
+    let most = if decoder.window_bits == 0 { 1 } else { TAKEN };
+    let (mut left, mut taken, mut total) = (packed.len().min(most), 0, 0);
     content.resize(UNPACKED, 0);
     let (mut room, mut written) = (UNPACKED, 0);
     let result = BrotliDecompressStream(
@@ -179,6 +198,9 @@ fn step_brotli(
     );
     packed.advance(taken);
     content.truncate(written);
+    if decoder.window_bits > BROTLI_WINDOW_LOG {
+        return Err(ContentOver);
+    }
     match result {
         BrotliResult::NeedsMoreOutput => Ok(true),
         // The decoder asks for more as soon as it has unpacked all, however much of that it still holds.
@@ -192,7 +214,7 @@ fn step_zstd(
     packed: &mut BytesMut,
     content: &mut BytesMut,
 ) -> Result<bool, ContentOver> {
-    let mut input = InBuffer::around(&packed[..]);
+    let mut input = InBuffer::around(&packed[..packed.len().min(TAKEN)]);
     content.resize(UNPACKED, 0);
     let mut output = OutBuffer::around(&mut content[..]);
     let read = decoder.decompress_stream(&mut output, &mut input);

@@ -35,6 +35,10 @@ use super::speech::NAME;
 pub(super) enum Harm {
     /// Nothing is changed.
     None,
+    /// The hub's connection ends before its handshake.
+    TurnedAway,
+    /// The hub's handshake is not answered.
+    Mute,
     /// Links of somebody who has no K2.
     Forged,
     /// Links under K2 whose numbers were exchanged.
@@ -97,6 +101,11 @@ async fn stand_between(
     if !is_hub(&tcp).await? {
         copy_bidirectional(&mut tcp, &mut origin).await?;
         return Ok(());
+    }
+    match harm {
+        Harm::TurnedAway => return Ok(()),
+        Harm::Mute => std::future::pending().await,
+        _ => {}
     }
     let hub = TlsAcceptor::from(server).accept(tcp).await?;
     let name = ServerName::try_from(NAME)?;
@@ -275,7 +284,9 @@ fn a_page_loads_whatever_its_hub_does() {
                 Harm::Renamed | Harm::Swapped | Harm::Cut => {
                     (own, "has brought what the origin has not sealed")
                 }
-                Harm::None | Harm::Killed | Harm::Withheld => (1, "tunnel"),
+                Harm::None | Harm::TurnedAway | Harm::Mute | Harm::Killed | Harm::Withheld => {
+                    (1, "tunnel")
+                }
             };
             ensure!(
                 least > 0,

@@ -117,6 +117,30 @@ fn interim_responses_without_end_hold_nobody() {
     }
 }
 
+#[test]
+fn a_head_in_many_pieces_holds_up_nothing_behind_it() {
+    for over in BOTH {
+        on_site(
+            "a head in many pieces",
+            over,
+            as_it_is,
+            Duration::ZERO,
+            |_, origin, browser| {
+                let mut stream = browser.connect()?;
+                exchange(&mut stream, &get("/pieces/page", HTML))?;
+                // The browser takes the connection to be free, and the origin does not end it.
+                let began = Instant::now();
+                expect_answer(&mut stream, "/o/after")?;
+                let took = began.elapsed();
+                ensure!(took < SOON, "the next answer took {took:?}");
+                exchange(&mut stream, &get("/names/pieces+ahead", HTML))?;
+                expect_answer(&mut stream, "/pieces/ahead")?;
+                super::expect_once(origin, &["/pieces/ahead"])
+            },
+        );
+    }
+}
+
 /// Loads a page that is long to read, and its objects.
 fn load_costly(browser: &Browser, name: &str) -> Result<()> {
     let mut stream = browser.connect()?;

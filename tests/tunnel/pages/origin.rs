@@ -137,7 +137,17 @@ fn converse(
                 stream.write_all(answer.as_bytes())?;
                 continue;
             }
-            stream.write_all(&answer(&head))?;
+            let answer = answer(&head);
+            let apart = if target(&head).starts_with("/pieces/") {
+                PIECES
+            } else {
+                0
+            };
+            for byte in &answer[..apart] {
+                stream.write_all(&[*byte])?;
+                thread::sleep(Duration::from_millis(2));
+            }
+            stream.write_all(&answer[apart..])?;
             match target(&head) {
                 "/more" => stream.write_all(b"and more than was promised")?,
                 "/surprise" => {
@@ -184,6 +194,9 @@ fn speaks(head: &str, stream: &mut Speech, counts: &Counts) -> Result<bool> {
     while stream.read(&mut [0; 1]).is_ok_and(|read| read > 0) {}
     Ok(false)
 }
+
+/// Bytes of a head that come each by itself.
+const PIECES: usize = 400;
 
 /// Interim response of which an origin may send any number.
 pub(super) const INTERIM: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
@@ -295,6 +308,10 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
         return with("200 OK", &fields, &gzip(&costly(name)));
     }
     match target {
+        _ if target.starts_with("/pieces/") => {
+            let fields = format!("X: {}\r\n", "x".repeat(PIECES));
+            with("200 OK", &format!("{html}{fields}"), b"whole")
+        }
         _ if target.starts_with("/refused/") => with("403 Forbidden", "", b"not for you"),
         "/more" => with("200 OK", "", b"as promised"),
         _ if target.starts_with("/three/") => with("200 OK", "", &payload(3 << 20)),

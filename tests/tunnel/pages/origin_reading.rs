@@ -5,14 +5,14 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bentpipe_sealed::dssl::{ALPN_K1, DsslHello};
 use bentpipe_testbed::peer::read_exactly;
 use bentpipe_tunnel::engine::identity::PrivateKey;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
-use super::browser::get;
+use super::browser::{HTML, get};
 use super::origin::answer;
 use super::origins::{Alone, SOON, connect_from};
 use super::speech::NAME;
@@ -35,6 +35,56 @@ impl Terminal {
         stream.write_all(&DsslHello { hub }.encode())?;
         Ok(Self(stream))
     }
+
+    /// Loads a page that is long to read.
+    fn load_costly(&mut self, name: &str) -> Result<()> {
+        let head = get(&format!("/costly/{name}"), HTML);
+        let expected = answer(&head);
+        self.0.write_all(head.as_bytes())?;
+        ensure!(
+            read_exactly(&mut self.0, expected.len())? == expected,
+            "another page"
+        );
+        Ok(())
+    }
+}
+
+/// Pages whose links were looked for no further.
+fn unread(alone: &Alone) -> Result<u64> {
+    let status = alone.status()?;
+    let count = status.pointer("/origin/refused_total/unread");
+    count
+        .and_then(serde_json::Value::as_u64)
+        .context("a number")
+}
+
+#[test]
+fn a_client_of_an_origin_has_its_share_of_the_processor_and_takes_nobodys() -> Result<()> {
+    let alone = Alone::start()?;
+    let mut greedy = Terminal::connect(&alone, [127, 0, 0, 2])?;
+    greedy.load_costly("first")?;
+    ensure!(unread(&alone)? == 0, "the first page was not read");
+    // All at one time, for the share comes back with it.
+    let loaded: Vec<Result<()>> = thread::scope(|scope| {
+        let load = |number: usize| {
+            let mut terminal = Terminal::connect(&alone, [127, 0, 0, 2])?;
+            (0..4).try_for_each(|page| terminal.load_costly(&format!("{number}-{page}")))
+        };
+        let all: Vec<_> = (0..6)
+            .map(|number| scope.spawn(move || load(number)))
+            .collect();
+        let joined = all.into_iter();
+        joined.map(|one| one.join().expect("no panic")).collect()
+    });
+    loaded.into_iter().collect::<Result<Vec<_>>>()?;
+    let of_greedy = unread(&alone)?;
+    println!("{of_greedy} of 25 pages of one client were not read to their end");
+    ensure!(of_greedy > 0, "all of 25 pages were read");
+    let mut modest = Terminal::connect(&alone, [127, 0, 0, 3])?;
+    modest.load_costly("modest")?;
+    let of_modest = unread(&alone)? - of_greedy;
+    ensure!(of_modest == 0, "another client's page was not read");
+    Ok(())
 }
 
 #[test]

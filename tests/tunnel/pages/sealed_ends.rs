@@ -1,16 +1,24 @@
 //! Pages of DSSL whose hub is refused by the origin's machine, or dies, and what is no page.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bentpipe_emulator::topology::WEB;
 use bentpipe_testbed::peer::{read_exactly, read_to_the_end};
 use bentpipe_testbed::privileged;
+use bentpipe_testbed::reload::reload;
 
+use super::altering::Harm;
 use super::browser::{HTML, exchange, get};
 use super::cases::{figure, served};
 use super::origin::answer;
 use super::sealed::{AS_IT_SHOULD_BE, Case, Sealed, load};
+
+/// Time for a handshake to fail, of which the server gives it 15 s.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_page_loads_where_its_hub_is_turned_away() {
@@ -42,6 +50,68 @@ fn a_page_loads_where_its_hub_is_turned_away() {
             "nothing in the log"
         );
         ensure!(figure(&it.site, "used_total")? == 0, "objects came ahead");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_hub_whose_handshake_fails_counts_as_one_that_does_not_reach_the_origin() {
+    if !privileged("a hub whose handshake fails") {
+        return;
+    }
+    for (harm, why) in [
+        // A reset or an end, whichever is first.
+        (Harm::TurnedAway, ""),
+        (Harm::Mute, "it does not answer in TLS"),
+    ] {
+        let case = Case {
+            harm: Some(harm),
+            ..AS_IT_SHOULD_BE
+        };
+        Sealed::start(&case).expect("a site").run(|it| {
+            load(&it.browser, "alone-3", 3)?;
+            let deadline = Instant::now() + PATIENCE;
+            while served(&it.site)?["sealed"]["unreached_total"] == 0 {
+                ensure!(Instant::now() < deadline, "{harm:?} is not counted");
+                thread::sleep(Duration::from_millis(200));
+            }
+            let log = it.site.logs();
+            let line = format!("cannot be reached as a hub of DSSL: {why}");
+            ensure!(log.contains(&line), "no line `{line}`");
+            ensure!(figure(&it.site, "used_total")? == 0, "objects came ahead");
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn a_hub_whose_client_may_not_reach_the_origin_counts_each_time() {
+    if !privileged("a hub whose client may not reach the origin") {
+        return;
+    }
+    Sealed::start(&AS_IT_SHOULD_BE).expect("a site").run(|it| {
+        load(&it.browser, "before-1", 1)?;
+        let file = it.site.topology.directory().join("server.toml");
+        let text = fs::read_to_string(&file)?;
+        let denied = text.replace(
+            "public_key = \"",
+            "only = [\"192.0.2.0/24\"]\npublic_key = \"",
+        );
+        ensure!(denied != text, "no key in the file");
+        fs::write(&file, denied)?;
+        reload(&it.site, "reloaded")?;
+        let tries = 24;
+        for _ in 0..tries {
+            // What the browser hears is another test's.
+            let _ = load(&it.browser, "denied-1", 1);
+        }
+        let unreached = served(&it.site)?["sealed"]["unreached_total"].clone();
+        println!("{unreached} of {tries}");
+        // Of some the client has taken the stream back before its first frames were read: the page's own connection is denied, too.
+        ensure!(
+            unreached.as_u64() >= Some(tries * 5 / 8),
+            "{unreached} of {tries}"
+        );
         Ok(())
     });
 }

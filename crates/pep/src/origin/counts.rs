@@ -20,6 +20,12 @@ pub(super) struct OriginCounts {
     pub(super) objects_failed: Cell<u64>,
     /// Times that the web server could not be reached.
     pub(super) unreached: Cell<u64>,
+    pub(super) refused: RefusedCounts,
+}
+
+/// Counts of peers that got less than they asked for.
+#[derive(Debug, Default)]
+pub(super) struct RefusedCounts {
     /// Connections that did not come to a handshake's end.
     pub(super) strangers: Cell<u64>,
     /// Connections for which there was no place.
@@ -32,8 +38,10 @@ pub(super) struct OriginCounts {
     pub(super) unlisted_clients: Cell<u64>,
     /// Pages of clients that were read no further, for want of processor time.
     pub(super) unread: Cell<u64>,
+    /// Sessions whose hub took no links.
+    pub(super) slow_hubs: Cell<u64>,
     /// Requests of hubs for what they may not have.
-    pub(super) refused: Cell<u64>,
+    pub(super) hubs: Cell<u64>,
 }
 
 pub(super) fn count(counter: &Cell<u64>) {
@@ -43,6 +51,7 @@ pub(super) fn count(counter: &Cell<u64>) {
 impl OriginCounts {
     /// Figures for `status`, beside `unlisted` hubs.
     pub(super) fn report(&self, unlisted: &UnlistedHubs) -> OriginFigures {
+        let refused = &self.refused;
         OriginFigures {
             terminals_total: self.terminals.get(),
             hubs_total: self.hubs.get(),
@@ -53,14 +62,15 @@ impl OriginCounts {
             objects_failed_total: self.objects_failed.get(),
             unreached_total: self.unreached.get(),
             refused_total: OriginRefused {
-                crowded: self.crowded.get(),
-                displaced: self.displaced.get(),
-                handshake: self.strangers.get(),
+                crowded: refused.crowded.get(),
+                displaced: refused.displaced.get(),
+                handshake: refused.strangers.get(),
                 unlisted_hubs: unlisted.count.load(Ordering::Relaxed),
-                unlisted_servers: self.unlisted_servers.get(),
-                unlisted_clients: self.unlisted_clients.get(),
-                unread: self.unread.get(),
-                hubs: self.refused.get(),
+                unlisted_servers: refused.unlisted_servers.get(),
+                unlisted_clients: refused.unlisted_clients.get(),
+                unread: refused.unread.get(),
+                slow_hubs: refused.slow_hubs.get(),
+                hubs: refused.hubs.get(),
             },
             ..OriginFigures::default()
         }
@@ -99,6 +109,7 @@ pub(super) struct OriginComplaints {
     pub(super) hubs: Throttle,
     pub(super) servers: Throttle,
     pub(super) clients: Throttle,
+    pub(super) slow: Throttle,
 }
 
 impl OriginComplaints {
@@ -108,6 +119,7 @@ impl OriginComplaints {
             hubs: Throttle::new(),
             servers: Throttle::new(),
             clients: Throttle::new(),
+            slow: Throttle::new(),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bentpipe_sealed::dssl::{
     HubFrame, HubFrameReader, MAX_ASKED, MAX_CHUNK, ObjectId, ObjectWriter, SessionId,
 };
-use bentpipe_web::{Body, MAX_OBJECT, Part, Request};
+use bentpipe_web::{Body, Part};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
@@ -19,7 +19,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::OriginServer;
 use super::counts::count;
-use super::sessions::SealedSession;
+use super::sessions::{BegunObject, HubLost, SealedSession};
 use super::upstream::{Upstream, connect};
 use crate::asked::NextPart;
 use crate::keys::PublicKey;
@@ -126,7 +126,7 @@ impl HubLine {
     }
 
     fn refuse(&self, why: &str) {
-        count(&self.origin.counts.refused);
+        count(&self.origin.counts.refused.hubs);
         if self.origin.complaints.hubs.is_due(crate::process::now()) {
             tracing::warn!("hub {}: {why}", self.key);
         }
@@ -141,8 +141,9 @@ impl HubLine {
     async fn attach(self: Rc<Self>, id: SessionId) {
         let attached = self.origin.sessions.attach(id, self.key, &self.words).await;
         match attached {
-            Some(session) => drop(self.sessions.borrow_mut().insert(id, Some(session))),
-            None => {
+            Ok(Some(session)) => drop(self.sessions.borrow_mut().insert(id, Some(session))),
+            Err(HubLost) => self.origin.note_lost(),
+            Ok(None) => {
                 self.refuse("asks for a session that is not for it");
                 // It is gone, if it takes no more.
                 let _ = self.words.send(HubFrame::Refused(id, None)).await;
@@ -168,11 +169,12 @@ impl HubLine {
         }
     }
 
-    async fn sealed(
-        &self,
-        session: &SealedSession,
-        (request, mut writer): (Request, ObjectWriter),
-    ) -> Result<(), Unfit> {
+    async fn sealed(&self, session: &SealedSession, begun: BegunObject) -> Result<(), Unfit> {
+        let BegunObject {
+            request,
+            mut writer,
+            mut bytes,
+        } = begun;
         let _of_session = session.fetching.acquire().await.map_err(|_| Unfit)?;
         let _of_hub = self.places.acquire().await.map_err(|_| Unfit)?;
         let web = connect(&self.origin, session.ends).await;
@@ -180,27 +182,24 @@ impl HubLine {
         let upstream = Upstream::send(web, request.head()).await;
         let mut upstream = upstream.map_err(|_| Unfit)?;
         let (head, body) = head(&mut upstream).await?;
-        // Objects that come abreast would else all have had too little of what the page may have.
+        let of_head = head.len() as u64;
         let known = match body {
-            Body::Length(length) => length.saturating_add(head.len() as u64),
-            Body::Chunked | Body::UntilClose => 0,
+            Body::Length(length) => length.saturating_add(of_head),
+            Body::Chunked | Body::UntilClose => of_head,
         };
-        let begins = known.max(head.len() as u64);
-        if head.len() > MAX_CHUNK || begins > MAX_OBJECT || !session.spend(begins) {
+        if head.len() > MAX_CHUNK || !bytes.reserve(known) || !bytes.spend(of_head) {
             return Err(Unfit);
         }
-        let (mut size, mut held) = (head.len() as u64, BytesMut::new());
+        let mut held = BytesMut::new();
         self.send(&mut writer, &head, false).await?;
         loop {
             let next = timeout(SILENCE, upstream.next()).await;
             match next.map_err(|_| Unfit)?.map_err(|_| Unfit)? {
-                NextPart::Part(Part::Body(bytes, _)) => {
-                    let more = bytes.len() as u64;
-                    size += more;
-                    if size > MAX_OBJECT || known == 0 && !session.spend(more) {
+                NextPart::Part(Part::Body(more, _)) => {
+                    if !bytes.spend(more.len() as u64) {
                         return Err(Unfit);
                     }
-                    held.extend_from_slice(&bytes);
+                    held.extend_from_slice(&more);
                     while held.len() > MAX_CHUNK {
                         let chunk = held.split_to(MAX_CHUNK);
                         self.send(&mut writer, &chunk, false).await?;

@@ -296,7 +296,7 @@ impl OriginServer {
     async fn welcome(self: Rc<Self>, socket: TcpStream, peer: SocketAddr, stranger: Stranger) {
         let met = timeout(PATIENCE, self.meet(socket)).await;
         let Ok(Ok((speaker, tls))) = met else {
-            count(&self.counts.strangers);
+            count(&self.counts.refused.strangers);
             if let Ok(Err(error)) = met {
                 tracing::debug!(%peer, "no handshake: {error}");
             }
@@ -320,7 +320,7 @@ impl OriginServer {
         };
         tokio::select! {
             () = self.attend((speaker, from), tls) => {}
-            () = guest.evicted() => count(&self.counts.displaced),
+            () = guest.evicted() => count(&self.counts.refused.displaced),
         }
     }
 
@@ -346,8 +346,16 @@ impl OriginServer {
         }
     }
 
+    /// Counts a session whose hub takes no links, and tells the log.
+    fn note_lost(&self) {
+        count(&self.counts.refused.slow_hubs);
+        if self.complaints.slow.is_due(process::now()) {
+            tracing::warn!("a hub takes no links: pages of its session come without objects");
+        }
+    }
+
     fn complain(&self, text: &str) {
-        count(&self.counts.crowded);
+        count(&self.counts.refused.crowded);
         if self.complaints.crowded.is_due(process::now()) {
             tracing::warn!("{text}");
         }

@@ -1,12 +1,12 @@
 //! Sessions of terminals that want objects, where hubs find them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_sealed::dssl::{HubFrame, ObjectId, ObjectWriter, OriginSession, SessionId};
-use bentpipe_web::{Frame, MAX_AT_ONCE, MAX_PAGE, Request};
+use bentpipe_web::{Frame, MAX_AT_ONCE, ObjectBytes, PageBytes, Request};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::timeout;
 
@@ -19,9 +19,6 @@ const HOLD: Duration = Duration::from_secs(3);
 /// Sessions at one time; further ones have no objects.
 const MAX_SESSIONS: usize = 1024;
 
-/// Records of links that wait for a hub.
-const MAX_EARLY: usize = 64;
-
 /// Session of one terminal.
 pub(super) struct SealedSession {
     /// Key of the terminal, and of the hub that it has named.
@@ -29,25 +26,36 @@ pub(super) struct SealedSession {
     /// Ends of the terminal's connection.
     pub(super) ends: ClientEnds,
     machine: RefCell<OriginSession>,
-    /// Request for the page.
-    page: RefCell<Option<Request>>,
+    /// Number of the page, and the request for it.
+    page: RefCell<(u32, Option<Request>)>,
     /// Paths of its objects that were announced and that nobody has fetched; requests would each be as long as the page's.
     targets: RefCell<HashMap<ObjectId, String>>,
     hub: RefCell<SessionHub>,
     /// Places for fetches at one time.
     pub(super) fetching: Semaphore,
-    /// Bytes that objects of the page may still have.
-    left: Cell<u64>,
+    /// Bytes that objects of the page may have.
+    bytes: RefCell<PageBytes>,
+}
+
+/// Object that a hub has asked for.
+pub(super) struct BegunObject {
+    pub(super) request: Request,
+    pub(super) writer: ObjectWriter,
+    /// Bytes of its page that it has.
+    pub(super) bytes: ObjectBytes,
 }
 
 /// Hub of a session.
 enum SessionHub {
-    /// Hub that has not asked for K2 yet; these frames wait.
-    Awaited(Vec<HubFrame>),
+    /// Hub that has not asked for K2 yet. Links of the page wait, as many as a page has; of pages before nobody asks any more.
+    Awaited(Vec<(u64, String)>),
     Here(mpsc::Sender<HubFrame>),
     /// The hub is gone, or takes nothing.
     Lost,
 }
+
+/// Session whose hub has just been given up: links of it were dropped, because the hub takes nothing.
+pub(super) struct HubLost;
 
 impl SealedSession {
     fn new(machine: OriginSession, peers: (PublicKey, PublicKey), ends: ClientEnds) -> Self {
@@ -59,88 +67,99 @@ impl SealedSession {
             targets: RefCell::default(),
             hub: RefCell::new(SessionHub::Awaited(Vec::new())),
             fetching: Semaphore::new(MAX_AT_ONCE),
-            left: Cell::new(MAX_PAGE),
+            bytes: RefCell::default(),
         }
     }
 
     /// A request begins, whose page may have objects.
     pub(super) fn begin_page(&self, page: u32, request: Request) {
         self.machine.borrow_mut().begin_page(page);
-        self.page.replace(Some(request));
+        self.page.replace((page, Some(request)));
         self.targets.borrow_mut().clear();
-        self.left.set(MAX_PAGE);
-    }
-
-    /// Announces objects of a page to the hub.
-    pub(super) fn announce(&self, page: u32, promises: &[Frame]) {
-        let targets = || {
-            promises.iter().filter_map(|promise| match promise {
-                Frame::Promise { id, target } => {
-                    Some((*id, String::from_utf8_lossy(target).into_owned()))
-                }
-                _ => None,
-            })
-        };
-        if matches!(*self.hub.borrow(), SessionHub::Lost) {
-            return;
-        }
-        let frames = self.machine.borrow_mut().announce(page, targets());
-        let own =
-            targets().filter_map(|(index, target)| Some((ObjectId::new(page, index)?, target)));
-        self.targets.borrow_mut().extend(own);
-        for frame in frames.unwrap_or_default() {
-            self.say(frame);
+        self.bytes.replace(PageBytes::default());
+        if let SessionHub::Awaited(early) = &mut *self.hub.borrow_mut() {
+            early.clear();
         }
     }
 
-    fn say(&self, frame: HubFrame) {
-        let mut hub = self.hub.borrow_mut();
-        let said = match &mut *hub {
-            SessionHub::Awaited(early) => {
-                early.push(frame);
-                early.len() <= MAX_EARLY
+    /// Announces objects of the page to the hub.
+    ///
+    /// # Errors
+    /// [`HubLost`]: none of the session's pages has objects any more.
+    pub(super) fn announce(&self, promises: &[Frame]) -> Result<(), HubLost> {
+        let links = promises.iter().filter_map(|promise| match promise {
+            Frame::Promise { id, target } => {
+                Some((*id, String::from_utf8_lossy(target).into_owned()))
             }
-            // Links have to be complete: a hub that takes none loses the session.
-            SessionHub::Here(sender) => sender.try_send(frame).is_ok(),
-            SessionHub::Lost => return,
-        };
-        if !said {
-            *hub = SessionHub::Lost;
+            _ => None,
+        });
+        match &mut *self.hub.borrow_mut() {
+            SessionHub::Awaited(early) => {
+                early.extend(links);
+                return Ok(());
+            }
+            SessionHub::Here(_) => {}
+            SessionHub::Lost => return Ok(()),
         }
+        self.send_links(links.collect())
     }
 
-    /// Gives K2 to the hub with this key, whose frames `sender` takes; false: it may not have it.
-    fn attach(&self, key: PublicKey, sender: &mpsc::Sender<HubFrame>) -> bool {
+    /// Sends `links` of the page to the hub, which is here.
+    fn send_links(&self, links: Vec<(u64, String)>) -> Result<(), HubLost> {
+        let page = self.page.borrow().0;
+        let frames = self.machine.borrow_mut().announce(page, links.clone());
+        let own = links.into_iter();
+        let own = own.filter_map(|(index, target)| Some((ObjectId::new(page, index)?, target)));
+        self.targets.borrow_mut().extend(own);
+        let mut frames = frames.unwrap_or_default().into_iter();
+        frames.try_for_each(|frame| self.say(frame))
+    }
+
+    fn say(&self, frame: HubFrame) -> Result<(), HubLost> {
+        let mut hub = self.hub.borrow_mut();
+        let SessionHub::Here(sender) = &*hub else {
+            return Ok(());
+        };
+        // Links have to be complete: a hub that takes none loses the session.
+        let said = sender.try_send(frame);
+        said.map_err(|_| {
+            *hub = SessionHub::Lost;
+            HubLost
+        })
+    }
+
+    /// Gives K2 to the hub with this key, whose frames `sender` takes, and the links that wait; false: it may not have it.
+    ///
+    /// # Errors
+    /// [`HubLost`]: it takes nothing.
+    fn attach(&self, key: PublicKey, sender: &mpsc::Sender<HubFrame>) -> Result<bool, HubLost> {
         // Links of it have been dropped: what is not complete is not to begin again.
         if matches!(*self.hub.borrow(), SessionHub::Lost) {
-            return false;
+            return Ok(false);
         }
         let given = self.machine.borrow_mut().key_for(&key.to_bytes());
         let Ok(given) = given else {
-            return false;
+            return Ok(false);
         };
         let before = self.hub.replace(SessionHub::Here(sender.clone()));
-        let early = match before {
-            SessionHub::Awaited(early) => early,
-            SessionHub::Here(_) | SessionHub::Lost => Vec::new(),
-        };
-        self.say(given);
-        early.into_iter().for_each(|frame| self.say(frame));
-        true
+        self.say(given)?;
+        if let SessionHub::Awaited(early) = before {
+            self.send_links(early)?;
+        }
+        Ok(true)
     }
 
     /// Begins an object; `None`: there is none, or it was fetched before.
-    pub(super) fn begin(&self, id: ObjectId) -> Option<(Request, ObjectWriter)> {
+    pub(super) fn begin(&self, id: ObjectId) -> Option<BegunObject> {
         let target = self.targets.borrow_mut().remove(&id)?;
-        let request = self.page.borrow().as_ref()?.of_object(&target)?;
+        let request = self.page.borrow().1.as_ref()?.of_object(&target)?;
         let writer = self.machine.borrow_mut().fetch(id)?;
-        Some((request, writer))
-    }
-
-    /// Takes `bytes` of what the page's objects may have; false: there is no more.
-    pub(super) fn spend(&self, bytes: u64) -> bool {
-        let left = self.left.get().checked_sub(bytes);
-        left.map(|left| self.left.set(left)).is_some()
+        let bytes = self.bytes.borrow().object();
+        Some(BegunObject {
+            request,
+            writer,
+            bytes,
+        })
     }
 
     fn end(&self) {
@@ -214,12 +233,15 @@ impl SealedSessions {
     }
 
     /// Session that a hub asks for, once it is known, with K2 on its way; `None`: the hub gets nothing.
+    ///
+    /// # Errors
+    /// [`HubLost`]: the hub takes nothing.
     pub(super) async fn attach(
         &self,
         id: SessionId,
         key: PublicKey,
         sender: &mpsc::Sender<HubFrame>,
-    ) -> Option<Rc<SealedSession>> {
+    ) -> Result<Option<Rc<SealedSession>>, HubLost> {
         let found = async {
             loop {
                 let changed = self.changed.notified();
@@ -230,38 +252,134 @@ impl SealedSessions {
                 }
             }
         };
-        let session = timeout(HOLD, found).await.ok()?;
-        session.attach(key, sender).then_some(session)
+        let Ok(session) = timeout(HOLD, found).await else {
+            return Ok(None);
+        };
+        let attached = session.attach(key, sender)?;
+        Ok(attached.then_some(session))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bentpipe_sealed::dssl::Secrets;
+    use bentpipe_sealed::dssl::{HubNews, HubSession, Secrets};
+    use bentpipe_web::{MAX_OBJECT, MAX_OBJECTS, Scheme, Verdict, judge};
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_session_that_was_lost_does_not_begin_again() {
+    fn hub() -> PublicKey {
+        PublicKey::from_bytes([9; 32]).unwrap()
+    }
+
+    async fn session() -> SealedSession {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let tcp = TcpStream::connect(listener.local_addr().unwrap()).await;
         let ends = ClientEnds::of(&tcp.unwrap()).unwrap();
-        let hub = PublicKey::from_bytes([9; 32]).unwrap();
         let exporter = |_: &[u8], _: &[u8], out: &mut [u8]| -> Result<(), ()> {
             out.fill(7);
             Ok(())
         };
-        let secrets = Secrets::export(&hub.to_bytes(), exporter).unwrap();
-        let session = || {
-            let machine = OriginSession::new(&secrets, hub.to_bytes(), "shop.example.com");
-            SealedSession::new(machine, (hub, hub), ends)
-        };
+        let secrets = Secrets::export(&hub().to_bytes(), exporter).unwrap();
+        let machine = OriginSession::new(&secrets, hub().to_bytes(), "shop.example.com");
+        SealedSession::new(machine, (hub(), hub()), ends)
+    }
+
+    fn page() -> Request {
+        let head = b"GET / HTTP/1.1\r\nHost: shop.example.com\r\nAccept: text/html\r\n\r\n";
+        match judge(Scheme::Https, head) {
+            Verdict::Get(request, _) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn promise(page: u32, id: u64) -> Frame {
+        let target = format!("/{page}/{id}").into();
+        Frame::Promise { id, target }
+    }
+
+    #[tokio::test]
+    async fn a_session_that_was_lost_does_not_begin_again() {
         let (sender, _frames) = mpsc::channel(4);
-        assert!(session().attach(hub, &sender));
+        assert!(matches!(session().await.attach(hub(), &sender), Ok(true)));
         // Links that nobody has taken were dropped.
-        let lost = session();
+        let lost = session().await;
         lost.hub.replace(SessionHub::Lost);
-        assert!(!lost.attach(hub, &sender));
+        assert!(matches!(lost.attach(hub(), &sender), Ok(false)));
+    }
+
+    #[tokio::test]
+    async fn a_hub_that_comes_late_has_all_links_of_the_page_and_none_of_those_before() {
+        let session = session().await;
+        for page_number in 0..9 {
+            session.begin_page(page_number, page());
+            for id in 1..=MAX_OBJECTS {
+                assert!(session.announce(&[promise(page_number, id)]).is_ok());
+            }
+        }
+        let (sender, mut frames) = mpsc::channel(20);
+        assert!(matches!(session.attach(hub(), &sender), Ok(true)));
+        let mut at_hub = HubSession::new(session.machine.borrow().id());
+        let mut links = Vec::new();
+        while let Ok(frame) = frames.try_recv() {
+            match at_hub.on_frame(frame).unwrap() {
+                HubNews::Links(more) => links.extend(more),
+                news => assert!(matches!(news, HubNews::Ready(_)), "{news:?}"),
+            }
+        }
+        let targets: Vec<_> = links.iter().map(|link| link.target.clone()).collect();
+        let all: Vec<_> = (1..=MAX_OBJECTS).map(|id| format!("/8/{id}")).collect();
+        assert_eq!(targets, all);
+        for link in links {
+            assert!(session.begin(link.id).is_some(), "{}", link.target);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_hub_that_takes_no_links_is_told_of_once() {
+        let session = session().await;
+        session.begin_page(0, page());
+        let (sender, _frames) = mpsc::channel(2);
+        assert!(matches!(session.attach(hub(), &sender), Ok(true)));
+        let said: Vec<_> = (1..=4)
+            .map(|id| session.announce(&[promise(0, id)]).is_ok())
+            .collect();
+        assert_eq!(said, [true, false, true, true]);
+        assert!(matches!(*session.hub.borrow(), SessionHub::Lost));
+    }
+
+    #[tokio::test]
+    async fn objects_that_fail_leave_their_bytes_to_others_of_their_page_alone() {
+        let session = session().await;
+        session.begin_page(0, page());
+        let (sender, _frames) = mpsc::channel(99);
+        assert!(matches!(session.attach(hub(), &sender), Ok(true)));
+        let ids = |page_number, ids: std::ops::RangeInclusive<u64>| {
+            let all: Vec<_> = ids.map(|id| promise(page_number, id)).collect();
+            assert!(session.announce(&all).is_ok());
+        };
+        ids(0, 1..=20);
+        let begin = |page_number, id| {
+            session
+                .begin(ObjectId::new(page_number, id).unwrap())
+                .unwrap()
+        };
+        for id in 1..=19 {
+            let mut failed = begin(0, id);
+            assert!(
+                failed.bytes.reserve(MAX_OBJECT) && failed.bytes.spend(10),
+                "{id}"
+            );
+        }
+        let old = begin(0, 20);
+        session.begin_page(1, page());
+        ids(1, 1..=5);
+        let mut new: Vec<_> = (1..=5).map(|id| begin(1, id)).collect();
+        drop(old);
+        let fit: Vec<_> = new
+            .iter_mut()
+            .map(|one| one.bytes.reserve(MAX_OBJECT))
+            .collect();
+        assert_eq!(fit, [true, true, true, true, false]);
     }
 }

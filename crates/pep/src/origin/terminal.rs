@@ -93,7 +93,7 @@ impl OriginServer {
     fn hub_of(&self, key: &PublicKey, hub: [u8; 32]) -> Option<PublicKey> {
         let (speakers, now) = (self.speakers(), process::now());
         if !speakers.may_have_objects(key) {
-            count(&self.counts.unlisted_clients);
+            count(&self.counts.refused.unlisted_clients);
             if self.complaints.clients.is_due(now) {
                 tracing::warn!(
                     "pages of the client {key} come without objects: `clients` does not list it; add the key if they are to come ahead"
@@ -104,7 +104,7 @@ impl OriginServer {
         let named = PublicKey::from_bytes(hub);
         let listed = named.filter(|named| speakers.is_hub(named));
         if listed.is_none() {
-            count(&self.counts.unlisted_servers);
+            count(&self.counts.refused.unlisted_servers);
             let named = named.map_or("which is no key".to_owned(), |named| named.to_string());
             if self.complaints.servers.is_due(now) {
                 tracing::warn!(
@@ -153,7 +153,7 @@ impl K1Server {
             if request.is_page() {
                 self.session.begin_page(page, request.clone());
             }
-            match self.answer(origin, page, &request).await? {
+            match self.answer(origin, &request).await? {
                 Course::Open if !request.closes() => {}
                 Course::Open | Course::Close => {
                     self.close().await;
@@ -207,12 +207,7 @@ impl K1Server {
     }
 
     /// Answers one request.
-    async fn answer(
-        &mut self,
-        origin: &OriginServer,
-        page: u32,
-        request: &Request,
-    ) -> io::Result<Course> {
+    async fn answer(&mut self, origin: &OriginServer, request: &Request) -> io::Result<Course> {
         let (mut upstream, mut next) = self.ask(origin, request.head()).await?;
         let mut ahead = None;
         loop {
@@ -224,7 +219,7 @@ impl K1Server {
                 }
                 NextPart::Part(Part::Body(bytes, payload)) => {
                     if let Some(ahead) = &mut ahead {
-                        self.announce(origin, page, ahead, &payload).await;
+                        self.announce(origin, ahead, &payload).await;
                     }
                     self.write(&bytes).await?;
                 }
@@ -257,18 +252,18 @@ impl K1Server {
     }
 
     /// Announces what `payload` of the page links to, as far as there is processor time for that.
-    async fn announce(&self, origin: &OriginServer, page: u32, ahead: &mut Ahead, payload: &[u8]) {
+    async fn announce(&self, origin: &OriginServer, ahead: &mut Ahead, payload: &[u8]) {
         ahead.push(payload);
         while ahead.has_more() {
             if !origin.reading.is_left(self.peer, process::now()) {
-                count(&origin.counts.unread);
+                count(&origin.counts.refused.unread);
                 ahead.stop_reading();
                 return;
             }
             let (promises, took) = timed(|| ahead.read());
             origin.reading.spend(self.peer, took);
-            if !promises.is_empty() {
-                self.session.announce(page, &promises);
+            if self.session.announce(&promises).is_err() {
+                origin.note_lost();
             }
             // All others have their turn: a few bytes may hold much to read.
             yield_now().await;

@@ -98,6 +98,8 @@ pub struct OriginRefused {
     pub unlisted_clients: u64,
     /// Pages that were read no further, because reading pages had taken the client's share of the processor, or that of all clients.
     pub unread: u64,
+    /// Sessions whose hub took no links: their pages came without objects from then on.
+    pub slow_hubs: u64,
     /// Requests of listed servers that were not for them, or that no hub makes.
     pub hubs: u64,
 }
@@ -189,6 +191,7 @@ impl Display for OriginRefused {
             (self.unlisted_servers, "clients of servers not in `hubs`"),
             (self.unlisted_clients, "clients not in `clients`"),
             (self.unread, "pages too long to read"),
+            (self.slow_hubs, "sessions of hubs that took no links"),
             (self.hubs, "requests of hubs"),
         ]))
     }

@@ -179,6 +179,7 @@ fn promises_that_break_the_protocol_are_refused() {
     let (mut store, now) = (Store::default(), start());
     let page = store.begin(0, request("/", ""));
     assert!(store.on_frame(now, page, promise(5, "/a")));
+    let promised = store.bytes();
     for frame in [
         promise(5, "/b"),
         promise(4, "/b"),
@@ -193,6 +194,8 @@ fn promises_that_break_the_protocol_are_refused() {
         store.on_frame(now, page, data(9, 100)),
         "of nothing promised: not kept"
     );
+    assert_eq!(store.bytes(), promised);
+    store.end(page);
     assert_eq!(store.bytes(), 0);
 }
 
@@ -243,6 +246,59 @@ fn no_server_fills_the_store() {
     assert_eq!(store.bytes(), 0);
 }
 
+#[test]
+fn memory_is_counted_and_not_length_alone() {
+    let (mut store, now) = (Store::default(), start());
+    let cookie = format!("Cookie: {}\r\n", "x".repeat(8000));
+    let page = store.begin(0, request("/", &cookie));
+    store.on_frame(now, page, promise(1, "/a"));
+    assert!(
+        store.bytes() > 2 * 8000,
+        "the assumed request, and its fields"
+    );
+    let before = store.bytes();
+    store.on_frame(now, page, head(1, ""));
+    let length = 100_000;
+    for _ in 0..length / 1000 {
+        store.on_frame(now, page, data(1, 1000));
+    }
+    let room: u64 = store
+        .objects
+        .values()
+        .map(|one| one.bytes.capacity() as u64)
+        .sum();
+    assert!(room > length as u64 + 1000, "room for more: {room}");
+    assert_eq!(store.bytes(), before + room);
+    let close = Closing::Open;
+    store.on_frame(now, page, Frame::End { id: 1, close });
+    let whole: u64 = store.objects.values().map(Object::size).sum();
+    assert!(
+        store.bytes() <= before + whole + 1000,
+        "{} held",
+        store.bytes()
+    );
+}
+
+#[test]
+fn no_server_fills_the_store_with_objects_without_bytes() {
+    let (mut store, now) = (Store::default(), start());
+    let cookie = format!("Cookie: {}\r\n", "x".repeat(15_000));
+    for owner in 0..200_u8 {
+        let page = store.begin(owner, request("/", &cookie));
+        for id in 1..=MAX_OBJECTS {
+            assert!(store.on_frame(now, page, promise(id, &format!("/{id}"))));
+            store.on_frame(now, page, head(id, ""));
+            let close = Closing::Open;
+            store.on_frame(now, page, Frame::End { id, close });
+            assert!(store.bytes() <= MAX_STORED);
+        }
+        store.end(page);
+    }
+    assert!(store.figures().failed > 0, "there was room for all");
+    store.sweep(now + LIFE);
+    assert_eq!((store.bytes(), store.objects.len()), (0, 0));
+}
+
 /// Pages, frames and requests in any order: the account is kept, and what comes out is whole.
 #[test]
 fn in_any_order_bytes_are_whole_and_counted() {
@@ -283,7 +339,7 @@ fn in_any_order_bytes_are_whole_and_counted() {
                 }
             };
             store.on_frame(now, page, frame);
-            let held: u64 = store.objects.values().map(Object::size).sum();
+            let held: u64 = store.objects.values().map(Object::held).sum();
             assert_eq!(store.bytes(), held, "{seed}");
         }
         pages.into_iter().for_each(|page| store.end(page));

@@ -135,7 +135,8 @@ fn defuse(coding: &str, packed: &[u8], most: usize) -> (usize, usize) {
     let mut unpacker = unpacker(coding);
     unpacker.push(packed);
     while sum < most {
-        let piece = unpacker.read().unwrap().expect("more");
+        assert!(unpacker.has_more(), "{coding}: no more after {sum}");
+        let piece = unpacker.read().unwrap().unwrap_or_default();
         sum += piece.len();
         largest = largest.max(piece.len());
         held = held.max(unpacker.content.len());
@@ -183,5 +184,82 @@ fn windows_of_zstandard_are_those_that_a_content_coding_may_have() {
     for (exponent, known) in [(10, true), (23, true), (24, false), (31, false)] {
         let (_, more) = unpack(&mut unpacker("zstd"), &frame(exponent), 100);
         assert_eq!(more, known, "2^{exponent}");
+    }
+}
+
+/// Steps of the decoder for one payload of `packed`, and the most bytes that one of them took.
+fn steps(coding: &str, packed: &[u8]) -> (usize, usize) {
+    let mut unpacker = unpacker(coding);
+    unpacker.push(packed);
+    let (mut steps, mut most) = (0, 0);
+    while unpacker.has_more() {
+        let before = unpacker.packed.len();
+        let read = unpacker.read();
+        most = most.max(before - unpacker.packed.len());
+        steps += 1;
+        if read == Err(ContentOver) {
+            break;
+        }
+    }
+    (steps, most)
+}
+
+#[test]
+fn what_brings_nothing_is_taken_in_many_steps_and_has_an_end() {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    gzip.write_all(b"").unwrap();
+    let empty = gzip.finish().unwrap();
+    let members = empty.repeat(800);
+    let (count, most) = steps("gzip", &members);
+    assert!(count >= 800, "{count} steps for 800 members");
+    assert!(most <= empty.len(), "{most} bytes at once");
+    let stored = hex("78da").into_iter().chain(hex("000000ffff").repeat(900));
+    let skipped = hex("502a4d1801000000aa").repeat(900);
+    for (coding, packed) in [("deflate", stored.collect()), ("zstd", skipped.clone())] {
+        let (_, most) = steps(coding, &packed);
+        assert!(most <= 1024, "{coding}: {most} bytes at once");
+    }
+    let (mut unpacker, mut pushed) = (unpacker("zstd"), 0);
+    let mut ends = |packed: &[u8]| {
+        unpacker.push(packed);
+        pushed += packed.len();
+        let mut read = std::iter::from_fn(|| unpacker.has_more().then(|| unpacker.read()));
+        read.any(|read| read == Err(ContentOver)) || pushed > 2 * MAX_PACKED
+    };
+    while !ends(&skipped) {}
+    assert!(
+        (MAX_PACKED..=MAX_PACKED + skipped.len()).contains(&pushed),
+        "{pushed}"
+    );
+}
+
+#[test]
+fn windows_of_brotli_are_those_that_encoders_take() {
+    // Windows of 2^16 to 2^24 (RFC 7932 section 9.1), and then bytes as they are, 65,536 of them.
+    for (log, bits, code) in [
+        (16, 1, 0),
+        (18, 4, 3),
+        (21, 4, 9),
+        (22, 4, 11),
+        (23, 4, 13),
+        (24, 4, 15),
+    ] {
+        let mut head = u64::from(code as u32) | 65_535 << (bits + 3) | 1 << (bits + 19);
+        let mut packed = Vec::new();
+        for _ in 0..(bits + 20_u32).div_ceil(8) {
+            packed.push((head & 255) as u8);
+            head >>= 8;
+        }
+        packed.resize(packed.len() + 65_536, b'x');
+        let mut unpacker = unpacker("br");
+        let (content, _) = unpack(&mut unpacker, &packed, packed.len());
+        let known = log <= 22;
+        assert_eq!(content.len(), if known { 65_536 } else { 0 }, "2^{log}");
+        let Decoder::Brotli(decoder) = &unpacker.decoder else {
+            panic!("no Brotli");
+        };
+        assert_eq!(decoder.window_bits, log);
+        assert!(decoder.ringbuffer_size <= 4 << 20);
+        assert!(known || decoder.ringbuffer_size == 0, "memory for 2^{log}");
     }
 }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_web::{
-    Ahead, Body, BodyReader, Closing, Frame, MAX_DATA, MAX_INTERIM, MAX_PIECES, Malformed, PAGE,
-    Request, Response,
+    Ahead, Body, BodyReader, Closing, Frame, HeadLook, HeadLooks, MAX_DATA, MAX_INTERIM, Malformed,
+    PAGE, Request, Response,
 };
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -46,6 +46,14 @@ impl Exchange {
                 Ok(false)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Reads more of a head.
+    async fn read_on(&mut self, object: u64) -> Result<(), Unfetched> {
+        match self.read(object).await? {
+            true => Ok(()),
+            false => Err(Unfetched::Unreached),
         }
     }
 }
@@ -179,8 +187,16 @@ impl Job {
         object: u64,
         exchange: &mut Exchange,
     ) -> Result<Option<Response>, Unfetched> {
-        let (mut left, mut pieces) = (MAX_INTERIM, 0);
+        let (mut left, mut looks) = (MAX_INTERIM, HeadLooks::default());
         loop {
+            match looks.next(&exchange.unread) {
+                HeadLook::Now => {}
+                HeadLook::Wait => {
+                    exchange.read_on(object).await?;
+                    continue;
+                }
+                HeadLook::Over => return none_for(object),
+            }
             match Response::parse(&exchange.unread) {
                 Ok(Some((response, used))) => {
                     let interim = response.is_interim();
@@ -189,6 +205,7 @@ impl Job {
                         return none_for(object);
                     }
                     left -= usize::from(interim);
+                    looks = HeadLooks::default();
                     if object == PAGE {
                         self.look_ahead_of(&response);
                     } else if !interim && !response.is_storable() {
@@ -205,13 +222,7 @@ impl Job {
                         return Ok(Some(response));
                     }
                 }
-                Ok(None) if pieces == MAX_PIECES => return none_for(object),
-                Ok(None) => {
-                    pieces += 1;
-                    if !exchange.read(object).await? {
-                        return Err(Unfetched::Unreached);
-                    }
-                }
+                Ok(None) => exchange.read_on(object).await?,
                 Err(Malformed) => return none_for(object),
             }
         }

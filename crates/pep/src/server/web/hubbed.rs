@@ -159,12 +159,12 @@ fn note_crowded(pages: &ServedPages, peer: &PageClient, origin: &ServerName<'_>)
 }
 
 /// Counts an origin that this server has no connection to for a client, and tells the log.
-fn note_unreached(pages: &ServedPages, peer: &PageClient, origin: &str, code: ReplyCode) {
+fn note_unreached(pages: &ServedPages, peer: &PageClient, origin: &str, why: &str) {
     pages.account(peer.id, |account| account.sealed.unreached_total += 1);
     if pages.hub_complaints.is_due(crate::process::now()) {
         tracing::warn!(
             client = peer.client.name,
-            "{origin} cannot be reached as a hub of DSSL: {code:?}; its pages come without objects"
+            "{origin} cannot be reached as a hub of DSSL: {why}; its pages come without objects"
         );
     }
 }
@@ -264,29 +264,35 @@ async fn connect(
     name: ServerName<'static>,
 ) -> Result<TlsStream<TcpStream>, HubOver> {
     let tls = pages.hub.as_ref().ok_or(HubOver)?;
-    let unreached = |code| {
-        note_unreached(pages, peer, &name.to_str(), code);
+    let unreached = |why: &str| {
+        note_unreached(pages, peer, &name.to_str(), why);
         HubOver
     };
-    let tcp = match reached.await.map_err(unreached)? {
+    let reached = reached.await;
+    let tcp = match reached.map_err(|code| unreached(&format!("{code:?}")))? {
         ReachedOrigin::Fresh(tcp, _) => tcp,
         ReachedOrigin::Waiting(origin) => {
             let to = origin.to;
             pages.origins.put(peer.id, origin);
-            pages.dialled_again(peer, to).await.ok_or(HubOver)?
+            let tcp = pages.dialled_again(peer, to).await;
+            tcp.ok_or_else(|| unreached("it takes no further connection"))?
         }
     };
-    let shaking = tls.connect(name.clone(), tcp);
-    let shaken = timeout(HANDSHAKE, shaking).await.map_err(|_| HubOver)?;
-    let stream = shaken.inspect_err(|error| {
+    let shaken = timeout(HANDSHAKE, tls.connect(name.clone(), tcp)).await;
+    let shaken = shaken.map_err(|_| unreached("it does not answer in TLS"))?;
+    let stream = shaken.map_err(|error| {
         let fault = error.get_ref().and_then(|it| it.downcast_ref());
-        if let Some(fault) = fault {
-            pages.note_untrusted(peer, &name, fault);
+        match fault {
+            Some(fault) => {
+                pages.note_untrusted(peer, &name, fault);
+                HubOver
+            }
+            None => unreached(&error.to_string()),
         }
     })?;
     match stream.get_ref().1.alpn_protocol() {
         Some(ALPN_HUB) => Ok(stream),
-        _ => Err(HubOver),
+        _ => Err(unreached("it does not speak DSSL with hubs")),
     }
 }
 

@@ -70,21 +70,36 @@ pub(super) async fn work(
         let opening = timeout(REQUEST, read_opening(&mut read, &pages, &named)).await;
         opening.ok().flatten()
     });
-    let (mut opened, mut origin) = (None, None);
-    tokio::select! {
-        biased;
-        first = &mut opening => opened = Some(first),
-        // A request would have come with the name.
-        () = named.notified() => {}
-        reached = &mut reaching => origin = Some(reached?),
+    let (mut opened, mut reached, mut hub) = (None, None, false);
+    loop {
+        tokio::select! {
+            biased;
+            first = &mut opening => {
+                hub = matches!(first, Some((Some(_), Opening::Hub(..))));
+                opened = Some(first);
+            }
+            // A request would have come with the name.
+            () = named.notified() => hub = true,
+            result = &mut reaching, if reached.is_none() => {
+                let denied = result.is_err();
+                reached = Some(result);
+                // Whether a hub has no connection, which it counts, its first frames tell. They come with OPEN.
+                if denied {
+                    continue;
+                }
+            }
+        }
+        break;
     }
-    let asks = opened.is_some() && !matches!(opened, Some(Some((Some(_), Opening::Hub(..)))));
-    if origin.is_none() && asks {
-        origin = Some(reaching.as_mut().await?);
+    if reached.is_none() && !hub {
+        reached = Some(reaching.as_mut().await);
     }
-    let bound = origin.as_ref().and_then(|it| it.tcp().0.local_addr().ok());
+    let bound = match &reached {
+        Some(Ok(origin)) => origin.tcp().0.local_addr().ok(),
+        Some(Err(code)) if !hub => return Err(*code),
+        Some(Err(_)) | None => None,
+    };
     pages.rights.reply(peer.id, flow, ReplyCode::Ok, bound);
-    let mut reached = origin.map(Ok);
     let opened = match opened {
         Some(opened) => opened,
         None if reached.is_some() => opening.as_mut().await,
