@@ -1,8 +1,10 @@
 //! Processor time that is spent on looking for links in pages, and how much of it there is for a peer, or for all.
 //!
-//! Pure: `now` is an argument.
+//! Pure but for the clock of the thread: `now` is an argument.
 
 use std::time::{Duration, Instant};
+
+use bentpipe_web::{Ahead, Frame};
 
 use crate::bucket::Bucket;
 use crate::process;
@@ -41,9 +43,61 @@ impl ReadingTime {
     }
 }
 
-/// Outcome of `work`, and the processor time of this thread that it took.
-pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+/// Longest processor time that reading a piece of a page may take, a hundred times what it usually takes. The tokenizer compares the name of
+/// each attribute with all before it in its tag: megabytes of them would take seconds a piece.
+const LONGEST: Duration = Duration::from_millis(10);
+
+/// Outcome of reading one piece of a page.
+pub(crate) struct PieceRead {
+    /// Promises for what the piece links to.
+    pub(crate) promises: Vec<Frame>,
+    /// Processor time of this thread that it took.
+    pub(crate) took: Duration,
+    /// True if that was so long that the page is read no further.
+    pub(crate) gave_up: bool,
+}
+
+/// Reads the next piece of a page.
+pub(crate) fn read_piece(ahead: &mut Ahead) -> PieceRead {
     let before = process::thread_time();
-    let outcome = work();
-    (outcome, process::thread_time().saturating_sub(before))
+    let promises = ahead.read();
+    let took = process::thread_time().saturating_sub(before);
+    let gave_up = took > LONGEST && ahead.has_more();
+    if gave_up {
+        ahead.stop_reading();
+    }
+    PieceRead {
+        promises,
+        took,
+        gave_up,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bentpipe_web::{Response, Scheme, Verdict, judge};
+
+    use super::*;
+
+    #[test]
+    fn a_page_whose_reading_costs_more_and_more_is_given_up() {
+        let Verdict::Get(request, _) = judge(Scheme::Http, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        else {
+            panic!("a request");
+        };
+        let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n";
+        let (response, _) = Response::parse(head).expect("a head").expect("all of it");
+        let mut ahead = Ahead::of(&request, &response).expect("a page");
+        ahead.push(b"<img src=a><p ");
+        let attributes: String = (0..500_000).map(|number| format!("{number:x} ")).collect();
+        ahead.push(attributes.as_bytes());
+        let (mut promised, mut gave_up) = (0, false);
+        while ahead.has_more() {
+            let piece = read_piece(&mut ahead);
+            promised += piece.promises.len();
+            gave_up = piece.gave_up;
+        }
+        assert!(gave_up, "all of it was read");
+        assert_eq!(promised, 1, "what was before");
+    }
 }

@@ -20,7 +20,6 @@ mod request;
 mod response;
 mod scheme;
 mod store;
-mod tags;
 mod target;
 mod unpack;
 

@@ -11,13 +11,11 @@ use html5ever::tokenizer::{
     BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
 };
 
-use crate::tags::{Heard, MAX_ATTRIBUTES, TagFilter};
 use crate::target::resolve;
 use crate::{Request, Scheme};
 
 /// Reader of one page.
 pub struct Links {
-    tags: TagFilter,
     tokenizer: Tokenizer<Sink>,
     queue: BufferQueue,
 }
@@ -34,7 +32,6 @@ struct Markup {
     templates: usize,
     /// An open `picture`: true once a source of it was taken.
     picture: Option<bool>,
-    heard: Heard,
 }
 
 struct Sink(RefCell<Markup>);
@@ -51,11 +48,9 @@ impl Links {
             found: Vec::new(),
             templates: 0,
             picture: None,
-            heard: Heard::default(),
         };
         let sink = Sink(RefCell::new(page));
         Self {
-            tags: TagFilter::new(MAX_ATTRIBUTES),
             tokenizer: Tokenizer::new(sink, TokenizerOpts::default()),
             queue: BufferQueue::default(),
         }
@@ -63,40 +58,18 @@ impl Links {
 
     /// Reads more of the page, and gives the paths that it links to there, in its order; the same one perhaps again.
     pub fn read(&mut self, html: &[u8]) -> Vec<String> {
-        let mut text = String::with_capacity(html.len());
-        for &byte in html {
-            let doubtful = self.tags.is_doubtful(byte);
-            if doubtful {
-                self.feed(&mut text);
+        // Whatever the page's encoding, tags and paths are ASCII, or are left out.
+        let ascii = |byte: &u8| {
+            if byte.is_ascii() {
+                char::from(*byte)
+            } else {
+                '\u{fffd}'
             }
-            if self.tags.passes(byte) {
-                // Whatever the page's encoding, tags and paths are ASCII, or are left out.
-                text.push(if byte.is_ascii() {
-                    byte.into()
-                } else {
-                    '\u{fffd}'
-                });
-            }
-            if doubtful {
-                let came_out = self.feed(&mut text);
-                self.tags.judge(came_out);
-            } else if byte == b'>' {
-                self.feed(&mut text);
-            }
-        }
-        self.feed(&mut text);
-        std::mem::take(&mut self.tokenizer.sink.0.borrow_mut().found)
-    }
-
-    /// Gives `text` to the tokenizer; true if text has come out.
-    fn feed(&mut self, text: &mut String) -> bool {
-        self.queue.push_back(StrTendril::from_slice(text));
-        text.clear();
+        };
+        let text: String = html.iter().map(ascii).collect();
+        self.queue.push_back(StrTendril::from(text));
         let _ = self.tokenizer.feed(&self.queue);
-        let heard = self.tokenizer.sink.0.borrow_mut().heard.take();
-        let came_out = heard.text;
-        self.tags.hear(heard);
-        came_out
+        std::mem::take(&mut self.tokenizer.sink.0.borrow_mut().found)
     }
 }
 
@@ -104,37 +77,29 @@ impl TokenSink for Sink {
     type Handle = ();
 
     fn process_token(&self, token: Token, _line: u64) -> TokenSinkResult<()> {
-        let mut page = self.0.borrow_mut();
-        let tag = match token {
-            Token::TagToken(tag) => tag,
-            other => {
-                page.heard.note(&other);
-                return TokenSinkResult::Continue;
-            }
+        let Token::TagToken(tag) = token else {
+            return TokenSinkResult::Continue;
         };
-        debug_assert!(tag.attrs.len() <= MAX_ATTRIBUTES, "a tag passed the filter");
+        let mut page = self.0.borrow_mut();
         if tag.kind == TagKind::EndTag {
             page.end(&tag.name);
             return TokenSinkResult::Continue;
         }
         page.begin(&tag);
-        let result = match &*tag.name {
+        match &*tag.name {
             "script" => TokenSinkResult::RawData(RawKind::ScriptData),
             "style" | "xmp" | "iframe" | "noembed" | "noframes" | "noscript" => {
                 TokenSinkResult::RawData(RawKind::Rawtext)
             }
             "textarea" | "title" => TokenSinkResult::RawData(RawKind::Rcdata),
             "plaintext" => TokenSinkResult::Plaintext,
-            _ => return TokenSinkResult::Continue,
-        };
-        page.heard.raw = Some(tag.name);
-        result
+            _ => TokenSinkResult::Continue,
+        }
     }
 }
 
 impl Markup {
     fn end(&mut self, name: &str) {
-        self.heard.raw = None;
         match name {
             "template" => self.templates = self.templates.saturating_sub(1),
             "picture" => self.picture = None,
@@ -266,4 +231,79 @@ fn one_to_one(srcset: &str) -> Candidate<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::{Scheme, Verdict, judge};
+
+    fn links(html: &str, cut: usize) -> Vec<String> {
+        let head = b"GET /dir/page HTTP/1.1\r\nHost: h\r\n\r\n";
+        let Verdict::Get(request, _) = judge(Scheme::Http, head) else {
+            panic!("a request");
+        };
+        let mut links = Links::of(&request);
+        let pieces = html.as_bytes().chunks(cut);
+        pieces.flat_map(|piece| links.read(piece)).collect()
+    }
+
+    #[test]
+    fn what_every_browser_fetches_is_found() {
+        let cases: [(&str, &[&str]); 27] = [
+            ("<img src=a.png>", &["/dir/a.png"]),
+            ("<IMG SRC='/a.png?x=1&amp;y=2'>", &["/a.png?x=1&y=2"]),
+            ("<img src=a.png loading=lazy>", &[]),
+            (
+                "<img srcset='a.png 1x, b.png 2x' src=c.png>",
+                &["/dir/a.png"],
+            ),
+            ("<img srcset='b.png 2x' src=c.png>", &["/dir/c.png"]),
+            ("<img srcset='a.png 100w, b.png 200w' src=c.png>", &[]),
+            (
+                "<picture><source srcset=a.webp type=image/webp><img src=b.png></picture>",
+                &["/dir/a.webp"],
+            ),
+            (
+                "<picture><source srcset=a.avif type=image/avif><img src=b.png></picture>",
+                &["/dir/b.png"],
+            ),
+            (
+                "<picture><source srcset=a media='(x)'><img src=b></picture><img src=c>",
+                &["/dir/b", "/dir/c"],
+            ),
+            ("<video><source src=a.mp4></video>", &[]),
+            ("<link rel=stylesheet href=/s.css>", &["/s.css"]),
+            ("<link rel='alternate stylesheet' href=/s.css>", &[]),
+            ("<link rel=preload as=font href=/f.woff2>", &["/f.woff2"]),
+            ("<link rel='shortcut icon' href=/i.ico>", &["/i.ico"]),
+            ("<link rel=canonical href=/x>", &[]),
+            ("<link rel=prefetch href=/x>", &[]),
+            (
+                "<script src=a.js></script><script>'<img src=x>'</script><img src=b>",
+                &["/dir/a.js", "/dir/b"],
+            ),
+            ("<script nomodule src=a.js></script>", &[]),
+            ("<a href=/x>x</a><form action=/y></form>", &[]),
+            ("<iframe src=/x><img src=y></iframe>", &[]),
+            (
+                "<!-- <img src=x> --><style><img src=y></style><title><img src=z></title>",
+                &[],
+            ),
+            ("<template><img src=x></template><img src=y>", &["/dir/y"]),
+            ("<noscript><img src=x></noscript>", &[]),
+            (
+                "<base href=/other/><base href=/third/><img src=x>",
+                &["/other/x"],
+            ),
+            ("<base href=//else/><img src=x><img src=/y>", &[]),
+            (
+                "<img src=//else/x><img src=https://h/x><img src=http://h/x>",
+                &["/x"],
+            ),
+            ("<input type=image src=x><input src=y>", &["/dir/x"]),
+        ];
+        for (html, found) in cases {
+            for cut in [1, 7, html.len()] {
+                assert_eq!(links(html, cut), found, "{html}");
+            }
+        }
+    }
+}

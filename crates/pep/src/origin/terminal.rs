@@ -21,7 +21,7 @@ use super::{OriginServer, PATIENCE, SILENT, ordinary};
 use crate::asked::{NextPart, is_quiet};
 use crate::keys::PublicKey;
 use crate::process;
-use crate::reading::timed;
+use crate::reading::read_piece;
 use crate::relay::over_tcp::OverTcp as _;
 
 /// One K1 connection.
@@ -260,9 +260,12 @@ impl K1Server {
                 ahead.stop_reading();
                 return;
             }
-            let (promises, took) = timed(|| ahead.read());
-            origin.reading.spend(self.peer, took);
-            if self.session.announce(&promises).is_err() {
+            let piece = read_piece(ahead);
+            origin.reading.spend(self.peer, piece.took);
+            if piece.gave_up {
+                count(&origin.counts.refused.unread);
+            }
+            if self.session.announce(&piece.promises).is_err() {
                 origin.note_lost();
             }
             // All others have their turn: a few bytes may hold much to read.

@@ -34,7 +34,7 @@ use tokio_rustls::TlsConnector;
 use super::clients::Client;
 use super::flows::FlowRights;
 use crate::process;
-use crate::reading::{ReadingTime, timed};
+use crate::reading::{PieceRead, ReadingTime, read_piece};
 use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
 use crate::status;
 use crate::throttle::Throttle;
@@ -294,9 +294,14 @@ impl Job {
             ahead.stop_reading();
             return None;
         }
-        let (promises, took) = timed(|| ahead.read());
+        let PieceRead {
+            promises,
+            took,
+            gave_up,
+        } = read_piece(ahead);
         self.pages.account(self.peer.id, |account| {
             account.reading.spend(took);
+            account.unread += u64::from(gave_up);
             if let Some(Frame::Promise { id, .. }) = promises.first() {
                 account.pages += u64::from(*id == 1);
                 account.promised += promises.len() as u64;
