@@ -103,9 +103,9 @@ fuzz-long:
 	@.ci/deps fuzz
 	FUZZ_SECONDS=$(FUZZ_SECONDS) fuzz/long.sh $(FUZZ_TARGETS)
 
-# Tests at once, three for each processor: those with daemons wait for the satellite nine tenths of their time. With six for each,
-# some of two processors take longer than they permit themselves.
-TEST_THREADS ?= $(shell expr 3 \* $$(nproc))
+# Tests at once, two for each processor: those with daemons wait for the satellite nine tenths of their time. With six for each, some
+# of two processors take longer than they permit themselves, and with three now and then one.
+TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 
 # Arrows between crates (tests/workspace), units, whole systems in virtual time, daemons and VPNs in namespaces, and pages in
 # Chromium.

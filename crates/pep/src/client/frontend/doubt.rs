@@ -48,13 +48,14 @@ impl Doubts {
             return;
         }
         self.changed.notify_one();
+        // Destinations are their users' affair, and stand in no log.
         match reached {
             true => tracing::info!(
                 "IPv6 destinations are reached again: connections to them are accepted at once"
             ),
             false => tracing::info!(
-                "{destination} is not reached by the server: connections to IPv6 destinations wait for its answer until one is, so that \
-                 hosts fall back to IPv4"
+                "the server does not reach an IPv6 destination: connections to all of them wait for its answer until one is reached, \
+                 so that hosts fall back to IPv4"
             ),
         }
     }
