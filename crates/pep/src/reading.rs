@@ -81,8 +81,10 @@ mod tests {
 
     #[test]
     fn a_page_whose_reading_costs_more_and_more_is_given_up() {
-        let Verdict::Get(request, _) = judge(Scheme::Http, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-        else {
+        let Verdict::Get(request, _) = judge(
+            Scheme::Http,
+            b"GET / HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n",
+        ) else {
             panic!("a request");
         };
         let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n";
