@@ -108,11 +108,11 @@ struct FileShared {
 /// State of the directory at the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum DirectorySeen {
-    /// It has not been there so far: the first write makes it.
+    /// Directory that has not been there so far: the first write makes it.
     #[default]
     Never,
     Present,
-    /// It was there, and could not be made again.
+    /// Directory that was there, and could not be made again.
     Lost,
 }
 

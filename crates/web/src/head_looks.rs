@@ -2,14 +2,14 @@
 
 use crate::{MAX_PIECES, MAX_RESPONSE};
 
-/// What is to be done with bytes that begin with a response's head.
+/// Treatment of bytes that begin with a response's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadLook {
     /// More has to come first.
     Wait,
     /// The bytes are to be looked at.
     Now,
-    /// They have been looked at too often: they are no head.
+    /// Bytes that have been looked at too often are no head.
     Over,
 }
 
@@ -22,7 +22,7 @@ pub struct HeadLooks {
 }
 
 impl HeadLooks {
-    /// What is to be done with `unread` when more of it has come. The first pieces of a head show what it is; if there are many, the rest is
+    /// Treatment of `unread`, of which more has come. The first pieces of a head show what it is; if there are many, the rest is
     /// looked at when it ends.
     pub fn next(&mut self, unread: &[u8]) -> HeadLook {
         let new = &unread[self.seen.saturating_sub(3).min(unread.len())..];

@@ -7,7 +7,8 @@
 //!
 //! `nft flush ruleset` removes tables of everybody; these rules stay, so that nothing is forwarded in clear until the table
 //! is back. The rule for a machine's own addresses (priority 0) comes first. An interface need not exist, and may come
-//! again. The guard bars what bears the mark of a bridge's port as well (`guard.rs`). What this machine sends itself is routed before nftables can mark it, so such a rule cannot bar it.
+//! again. The guard bars what bears the mark of a bridge's port as well (`guard.rs`). What this machine sends itself is routed
+//! before nftables can mark it, so such a rule cannot bar it.
 
 use std::io;
 
