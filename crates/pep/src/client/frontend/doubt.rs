@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::tunnel::ReplyCode;
 use tokio::sync::Notify;
 
-use super::tproxy::lasting;
 use crate::client::intercept::KernelAnswer;
 use crate::process;
 
@@ -41,7 +40,7 @@ impl Doubts {
         let reached = match code {
             _ if destination.is_ipv4() => return,
             ReplyCode::Ok | ReplyCode::Refused => true,
-            _ if lasting(code) == Some(KernelAnswer::HostUnreachable) => false,
+            _ if KernelAnswer::lasting(code) == Some(KernelAnswer::HostUnreachable) => false,
             _ => return,
         };
         if !self.doubt.borrow_mut().on_outcome(process::now(), reached) {

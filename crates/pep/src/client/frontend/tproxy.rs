@@ -344,7 +344,7 @@ impl Front {
     /// Has the kernel refuse the next attempts, if the reason is one that lasts. Of more refusals than the kernel can be
     /// told in time (somebody scans) the rest is let go: the next attempt asks the server again.
     pub(super) async fn refuse(&self, destination: SocketAddr, code: ReplyCode) {
-        if let Some(refusal) = lasting(code)
+        if let Some(refusal) = KernelAnswer::lasting(code)
             && let Ok(_place) = self.refusing.try_acquire()
         {
             self.tell(move |rules| rules.refuse(destination, refusal))
@@ -385,21 +385,5 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
     if let Outcome::Refused(code) = outcome {
         front.doubts.on_outcome(destination, code);
         Box::pin(front.refuse(destination, code)).await;
-    }
-}
-
-/// Answer of the kernel to the next attempts, if the reason is one that lasts.
-pub(super) fn lasting(code: ReplyCode) -> Option<KernelAnswer> {
-    match code {
-        ReplyCode::Refused | ReplyCode::Denied => Some(KernelAnswer::Reset),
-        ReplyCode::NetworkUnreachable | ReplyCode::HostUnreachable | ReplyCode::TimedOut => {
-            Some(KernelAnswer::HostUnreachable)
-        }
-        ReplyCode::Ok
-        | ReplyCode::NameNotFound
-        | ReplyCode::FamilyUnsupported
-        | ReplyCode::LimitReached
-        | ReplyCode::Internal
-        | ReplyCode::Draining => None,
     }
 }

@@ -18,22 +18,13 @@ use ipnet::IpNet;
 
 use super::gate::ADMITTED_FOR;
 use super::kept::{self, Count, Kept, LearnedAddress};
+use super::kernel_answer::KernelAnswer;
 use super::lan::Lan;
 use super::upkeep::{self, Lack, Wanted};
 use super::{Interception, REFUSED_FOR, barrier, invalid};
 use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_device};
 pub(super) use surroundings::let_go;
 use surroundings::renewed_guard;
-
-/// Answer that the kernel gives in the place of a destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KernelAnswer {
-    /// A reset (ECONNREFUSED), where the destination refused, or is not allowed.
-    Reset,
-    /// ICMP host-unreachable (EHOSTUNREACH), where the destination cannot be reached or did not answer. The kernel
-    /// rate-limits these per host, and a process of this machine may see one only after its second SYN (1 s).
-    HostUnreachable,
-}
 
 /// An interception in force. Dropping it removes it; drop it in the namespace it was installed in.
 #[derive(Debug)]

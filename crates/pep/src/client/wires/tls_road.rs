@@ -104,9 +104,7 @@ impl Wires {
                 }
                 self.restart();
             }
-            Need::Nothing => {
-                self.restart();
-            }
+            Need::Nothing => self.restart(),
         }
     }
 
