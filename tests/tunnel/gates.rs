@@ -164,7 +164,7 @@ fn ipv6_waits_for_the_servers_answer_once_it_has_led_nowhere() {
     set_patience(&stream, PATIENCE).expect("a socket");
     let end = stream.read(&mut [0]).expect_err("it is not there");
     assert_eq!(end.kind(), ErrorKind::ConnectionReset);
-    await_line(&site, "connections to IPv6 destinations wait");
+    await_line(&site, "the server does not reach an IPv6 destination");
     let (stream, took) = connect(&user, at(WEB6.into(), 8102));
     assert!(stream.is_err() && took > RTT, "accepted after {took:?}");
     let service = |address, port| Service::start(&web, at(address, port), who).expect("a server");
