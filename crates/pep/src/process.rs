@@ -260,10 +260,9 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Waits until no flow is left on a shard.
+/// Waits until no flow is left on a shard, and the peers have acknowledged the end of each.
 pub(crate) async fn until_idle(shard: &Shard, others: impl Fn() -> u64) {
-    let flows =
-        || shard.peek(|engine| engine.connections().any(|(_, c)| c.tunnel.flow_count() > 0));
+    let flows = || shard.peek(|engine| engine.connections().any(|(_, c)| !c.tunnel.is_idle()));
     while flows() || others() > 0 {
         sleep(Duration::from_millis(20)).await;
     }

@@ -1,18 +1,25 @@
 //! Flows that end in every order leave nothing behind, at either end.
 
-use bentpipe_tunnel::engine::Engine;
 use std::time::Duration;
 
+use bentpipe_link::LinkConfig;
 use bentpipe_proto::tunnel::AbortCode;
-use bentpipe_testbed::world::{World, preset, source};
+use bentpipe_testbed::world::{Ending, World, preset, source};
+use bentpipe_tunnel::engine::Engine;
 use bytes::Bytes;
 use quinn_proto::{Dir, VarInt, WriteError};
+
+use crate::satellite::link;
 
 const SETTLED: Duration = Duration::from_secs(5);
 
 fn ready() -> World {
     let link = preset("geo").expect("a preset");
-    let mut world = World::new(&link.link_config().expect("a link"), 1);
+    ready_on(&link.link_config().expect("a link"))
+}
+
+fn ready_on(link: &LinkConfig) -> World {
+    let mut world = World::new(link, 1);
     world.run_until(Duration::from_secs(60), "the handshake", World::is_ready);
     world
 }
@@ -105,4 +112,77 @@ fn a_stream_of_unknown_kind_is_refused_and_the_tunnel_lives() {
     world.timed_download(10_000);
     world.run_for(SETTLED);
     assert_empty(&world);
+}
+
+/// Closes the tunnel's end at `engine` in order, once that end holds no flow and the peer has acknowledged the end of each.
+fn close_when_idle(world: &mut World, end: fn(&mut World) -> &mut Engine) {
+    let deadline = world.now + Duration::from_secs(60);
+    loop {
+        let engine = end(world);
+        let (id, connection) = engine.connections().next().expect("a tunnel");
+        if connection.tunnel.is_idle() {
+            let now = world.now;
+            let connection = end(world).connection(id).expect("a tunnel");
+            return connection.close(now, 0, "stopped".into());
+        }
+        assert!(world.now < deadline, "the tunnel is not idle");
+        world.run_for(Duration::from_millis(1));
+    }
+}
+
+fn client(world: &mut World) -> &mut Engine {
+    &mut world.terminals[0].engine
+}
+
+fn server(world: &mut World) -> &mut Engine {
+    &mut world.server
+}
+
+#[test]
+fn an_upload_that_has_ended_arrives_though_the_client_stops_then() {
+    // Of what leaves last, something is lost.
+    let mut world = ready_on(&link("geo", 0.1));
+    let now = world.now;
+    // The destination has ended its direction long before.
+    world.terminals[0].upload(now, 2_000_000);
+    world.run_for(SETTLED / 5);
+    close_when_idle(&mut world, client);
+    world.run_for(SETTLED);
+    let got: Vec<_> = world.origins.uploads.iter().map(|(_, got)| *got).collect();
+    assert_eq!(got, [2_000_000], "zero: it was reset");
+}
+
+#[test]
+fn a_slow_host_gets_all_of_a_download_that_has_crossed_though_the_server_stops_then() {
+    let mut world = ready();
+    world.timed_download(4_000_000);
+    let slow = world.download(1_000_000, Some(40_000));
+    world.run_for(SETTLED / 5);
+    close_when_idle(&mut world, server);
+    world.run_for(3 * SETTLED);
+    let reader = world.reader(slow);
+    assert!(reader.end.is_none(), "ended early: {:?}", reader.end);
+    world.run_for(3 * SETTLED);
+    let reader = world.reader(slow);
+    let ending = reader.end.map(|(_, ending)| ending);
+    assert_eq!((reader.got, ending), (1_000_000, Some(Ending::Fin)));
+    world.run_for(SETTLED);
+    assert_empty(&world);
+    assert_eq!(world.terminals[0].engine.connections().count(), 0);
+}
+
+#[test]
+fn an_upload_under_way_is_reset_when_the_client_ends_it() {
+    let mut world = ready();
+    let now = world.now;
+    world.terminals[0].upload(now, 2_000_000);
+    world.run_for(SETTLED / 5);
+    let (now, tunnel) = (world.now, world.tunnel());
+    let connection = world.terminals[0].engine.connection(tunnel);
+    connection
+        .expect("it is up")
+        .close(now, 0, "stopped".into());
+    world.run_for(SETTLED);
+    let got: Vec<_> = world.origins.uploads.iter().map(|(_, got)| *got).collect();
+    assert_eq!(got, [0], "it ended in order");
 }

@@ -146,9 +146,10 @@ impl Connection {
             .close(sent, received, path.lost_bytes, path.lost_packets)
     }
 
-    /// True once nothing more is owed to the peer.
+    /// True once nothing more is owed to the peer, nor to a LAN side.
     pub(in crate::engine) fn is_over(&self) -> bool {
-        self.stage.is_over(self.quic.side(), self.quic.is_drained())
+        let over = self.stage.is_over(self.quic.side(), self.quic.is_drained());
+        over && !self.tunnel.delivers()
     }
 
     /// True once the end was reported.
@@ -201,7 +202,7 @@ impl Connection {
         self.quic.close(now, code, Bytes::from(reason));
         self.duplicates.end_handshake();
         self.stage.close();
-        self.lane.on_lost(&mut self.tunnel, &mut self.quic);
+        self.lane.on_closed(&mut self.tunnel, &mut self.quic);
     }
 
     /// Notes whether the wire below delivers in order whatever it takes. Then repairs, copies and trains are of no use: each

@@ -90,9 +90,8 @@ impl Lane {
                 }
             }
             StreamEvent::Available { dir: Dir::Bi } => self.open_waiting(tunnel, quic),
-            StreamEvent::Opened { .. }
-            | StreamEvent::Finished { .. }
-            | StreamEvent::Available { .. } => {}
+            StreamEvent::Finished { id } => tunnel.on_acknowledged(FlowKey::of(id)),
+            StreamEvent::Opened { .. } | StreamEvent::Available { .. } => {}
         }
         // What a peer does makes us answer; one that takes no answers must not fill our memory with them.
         match &self.control {
@@ -324,9 +323,19 @@ impl Lane {
         self.repairs.incoming.memory()
     }
 
-    /// The connection is over.
+    /// This side ends the connection.
+    pub(crate) fn on_closed(&mut self, tunnel: &mut Tunnel, quic: &mut Streams) {
+        tunnel.on_closed();
+        self.end(tunnel, quic);
+    }
+
+    /// The connection is over: the peer has ended it, or was not heard for too long.
     pub(crate) fn on_lost(&mut self, tunnel: &mut Tunnel, quic: &mut Streams) {
         tunnel.on_lost();
+        self.end(tunnel, quic);
+    }
+
+    fn end(&mut self, tunnel: &mut Tunnel, quic: &mut Streams) {
         for query in self.queries.lose() {
             if quic.side() == Side::Client {
                 tunnel.report(TunnelEvent::Answer(query, None));

@@ -246,6 +246,12 @@ impl Tunnel {
     pub(in crate::transport) fn on_stopped(&mut self, key: FlowKey) {
         self.notify(key);
         self.flows.edit(key, Flow::stop_sending);
+        self.flows.on_acknowledged(key);
+    }
+
+    /// The peer has acknowledged all of what we sent on this stream, FIN included.
+    pub(in crate::transport) fn on_acknowledged(&mut self, key: FlowKey) {
+        self.flows.on_acknowledged(key);
     }
 
     /// Takes out a flow of which the peer has said that it is none: its receiver, and whether all has come.
@@ -379,6 +385,9 @@ impl Tunnel {
             .flows
             .edit(key, |flow| flow.write(quic, key.stream(), share))?;
         self.stats.sent.flows += piece.written as u64;
+        if piece.fin {
+            self.flows.on_finished(key);
+        }
         if piece.weight() > 0 {
             self.notify(key);
         }

@@ -44,7 +44,9 @@ enum Sending {
     Open,
     /// quinn's stream credit ran out, or the stream is not open yet.
     Blocked,
-    /// Nothing more will be written into the stream: FIN or reset is on its way, or the peer asked us to stop.
+    /// Everything was written into the stream, FIN included.
+    Finished,
+    /// Nothing more will be written into the stream: a reset is on its way, or the peer asked us to stop.
     Done,
 }
 
@@ -126,7 +128,7 @@ impl Flow {
 
     /// True while more may be pushed.
     pub(super) fn is_sending(&self) -> bool {
-        self.sending != Sending::Done
+        matches!(self.sending, Sending::Open | Sending::Blocked)
     }
 
     /// True while the stream may bring more.
@@ -183,7 +185,7 @@ impl Flow {
     }
 
     pub(super) fn incoming(&self) -> Incoming {
-        if self.relay != RelayState::Attached {
+        if !self.is_delivered() {
             Incoming::Gone
         } else if let Header::Reply(Reply { code, .. }) = self.header
             && code != ReplyCode::Ok
@@ -297,14 +299,14 @@ impl Flow {
         self.sent += written as u64;
         let dry = self.sender.sendable() == 0;
         let ends = self.is_sending() && self.has_end();
-        let fin = ends && self.sender.end() == Some(End::Fin);
+        // After an abort the stream stays open until the peer stops it: a FIN could overtake
+        // FLOW_ABORT and pass for a clean end.
+        let fin = ends && self.sender.end() == Some(End::Fin) && stream.finish().is_ok();
         if ends {
-            // After an abort the stream stays open until the peer stops it: a FIN could overtake
-            // FLOW_ABORT and pass for a clean end.
-            self.sending = Sending::Done;
-            if fin {
-                let _ = stream.finish();
-            }
+            self.sending = match fin {
+                true => Sending::Finished,
+                false => Sending::Done,
+            };
         }
         Piece {
             opens,
@@ -337,6 +339,19 @@ impl Flow {
         }
     }
 
+    /// True if all of both directions has crossed, FIN included, and the relay still delivers what came. The caller knows
+    /// whether the peer has `acknowledged` our FIN.
+    pub(super) fn has_crossed(&self, acknowledged: bool) -> bool {
+        let sent = self.sending == Sending::Finished && acknowledged;
+        let came = self.receiving == Receiving::Done && self.receiver.is_whole();
+        sent && came && !self.receiver.is_aborted() && self.is_delivered()
+    }
+
+    /// True while the relay delivers what comes.
+    pub(super) fn is_delivered(&self) -> bool {
+        self.relay == RelayState::Attached
+    }
+
     /// The connection is over.
     pub(super) fn lose(&mut self) {
         self.warn();
@@ -346,7 +361,7 @@ impl Flow {
     }
 
     fn warn(&mut self) {
-        if self.relay == RelayState::Attached {
+        if self.is_delivered() {
             self.relay = RelayState::Warned;
         }
     }
@@ -362,7 +377,7 @@ impl Flow {
 
     /// True once no event and no frame concerning it can matter any more.
     pub(super) fn is_over(&self) -> bool {
-        let ended = (self.sending, self.receiving) == (Sending::Done, Receiving::Done);
+        let ended = !self.is_sending() && self.receiving == Receiving::Done;
         ended && self.relay == RelayState::Released
     }
 }

@@ -3,7 +3,7 @@
 //! A flow is changed in [`Flows::edit`] alone, which keeps the account of memory, the scheduler's queue and the list of those
 //! that are over.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::relay::{Budget, Product, Scheduler, Sender};
@@ -52,6 +52,8 @@ pub(super) struct Flows {
     /// Keys of all flows, the oldest first: equal seeds give equal runs, whatever order a hash map has.
     order: BTreeSet<FlowKey>,
     by_id: HashMap<FlowId, FlowKey>,
+    /// Flows, over or not, of which the FIN was written and the peer has not acknowledged everything.
+    unacknowledged: HashSet<FlowKey>,
     /// Number of flows that the server has opened.
     inbound: usize,
     next_id: u64,
@@ -68,6 +70,7 @@ impl Flows {
             all: HashMap::new(),
             order: BTreeSet::new(),
             by_id: HashMap::new(),
+            unacknowledged: HashSet::new(),
             inbound: 0,
             next_id: match side {
                 Side::Client => 0,
@@ -225,6 +228,40 @@ impl Flows {
         let is_new = self.by_id.insert(id, key).is_none();
         self.edit(key, |flow| flow.id = Some(id));
         is_new
+    }
+
+    /// The FIN of a flow was written.
+    pub(super) fn on_finished(&mut self, key: FlowKey) {
+        self.unacknowledged.insert(key);
+    }
+
+    /// The peer has everything that was written of a flow, or wants no more of it.
+    pub(super) fn on_acknowledged(&mut self, key: FlowKey) {
+        self.unacknowledged.remove(&key);
+    }
+
+    /// True if the peer has acknowledged the FIN of every flow that had one.
+    pub(super) fn is_acknowledged(&self) -> bool {
+        self.unacknowledged.is_empty()
+    }
+
+    /// The connection is over: nothing more is acknowledged.
+    pub(super) fn forget_unacknowledged(&mut self) {
+        self.unacknowledged = HashSet::new();
+    }
+
+    /// Flows that end with the connection: all but those of which both directions have crossed whole.
+    pub(super) fn cut_off(&self) -> Vec<FlowKey> {
+        let acknowledged = |key| !self.unacknowledged.contains(key);
+        let keys = self.order.iter();
+        keys.filter(|key| !self.all[*key].has_crossed(acknowledged(key)))
+            .copied()
+            .collect()
+    }
+
+    /// True if a relay still delivers what has come.
+    pub(super) fn are_delivered(&self) -> bool {
+        self.all.values().any(Flow::is_delivered)
     }
 
     /// True if no flow waits to be written.

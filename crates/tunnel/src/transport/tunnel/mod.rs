@@ -286,9 +286,19 @@ impl Tunnel {
         }
     }
 
-    /// The connection is over: every LAN side is to be reset.
+    /// This side ends the connection: every LAN side is to be reset.
+    pub(in crate::transport) fn on_closed(&mut self) {
+        self.lose(self.flows.keys().iter().copied().collect());
+    }
+
+    /// The connection is over: LAN sides are to be reset, but those whose flow has crossed whole. What came of these is
+    /// delivered as if the tunnel still stood.
     pub(in crate::transport) fn on_lost(&mut self) {
-        for key in self.flows.keys().clone() {
+        self.lose(self.flows.cut_off());
+    }
+
+    fn lose(&mut self, flows: Vec<FlowKey>) {
+        for key in flows {
             let notice = self.flows.edit(key, |flow| {
                 flow.lose();
                 flow.notify()
@@ -297,7 +307,20 @@ impl Tunnel {
                 self.events.push_back(TunnelEvent::Flow(key));
             }
         }
-        self.ceilings.leave();
+        self.flows.forget_unacknowledged();
+        if !self.flows.are_delivered() {
+            self.ceilings.leave();
+        }
+    }
+
+    /// True while a LAN side takes what has come, after the connection is over as well.
+    pub(crate) fn delivers(&self) -> bool {
+        self.flows.are_delivered()
+    }
+
+    /// True once no flow is open, and the peer has acknowledged the end of each.
+    pub fn is_idle(&self) -> bool {
+        self.flows.len() == 0 && self.flows.is_acknowledged()
     }
 
     /// Resets the flows that hold most if receivers hold more than they may together: the last resort.
