@@ -385,8 +385,8 @@ impl Tunnel {
             .flows
             .edit(key, |flow| flow.write(quic, key.stream(), share))?;
         self.stats.sent.flows += piece.written as u64;
-        if piece.fin {
-            self.flows.on_finished(key);
+        if piece.ends {
+            self.flows.on_ended(key);
         }
         if piece.weight() > 0 {
             self.notify(key);

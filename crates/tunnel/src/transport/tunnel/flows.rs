@@ -52,7 +52,8 @@ pub(super) struct Flows {
     /// Keys of all flows, the oldest first: equal seeds give equal runs, whatever order a hash map has.
     order: BTreeSet<FlowKey>,
     by_id: HashMap<FlowId, FlowKey>,
-    /// Flows, over or not, of which the FIN was written and the peer has not acknowledged everything.
+    /// Flows, over or not, of which everything was written and the peer has neither acknowledged the FIN nor, after a reset,
+    /// said that it wants no more.
     unacknowledged: HashSet<FlowKey>,
     /// Number of flows that the server has opened.
     inbound: usize,
@@ -230,8 +231,8 @@ impl Flows {
         is_new
     }
 
-    /// The FIN of a flow was written.
-    pub(super) fn on_finished(&mut self, key: FlowKey) {
+    /// Everything of a flow was written: its FIN, or what precedes its reset.
+    pub(super) fn on_ended(&mut self, key: FlowKey) {
         self.unacknowledged.insert(key);
     }
 
@@ -240,7 +241,7 @@ impl Flows {
         self.unacknowledged.remove(&key);
     }
 
-    /// True if the peer has acknowledged the FIN of every flow that had one.
+    /// True if the peer has acknowledged the end of every flow.
     pub(super) fn is_acknowledged(&self) -> bool {
         self.unacknowledged.is_empty()
     }

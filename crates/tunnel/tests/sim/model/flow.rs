@@ -38,6 +38,8 @@ pub(super) struct Flow {
     dialling: Option<Dialling>,
     /// Either end's daemon has forgotten the tunnel.
     lost: bool,
+    /// A daemon has closed the tunnel in order.
+    stopped: bool,
     /// Since when the client's end is over, for a flow that the server has not heard of.
     unheard: Option<Instant>,
     heard: Heard,
@@ -120,6 +122,7 @@ impl Flow {
             prompt: false,
             dialling: None,
             lost: false,
+            stopped: false,
             unheard: None,
             heard: Heard::default(),
         })
@@ -146,6 +149,13 @@ impl Flow {
         let end = &mut self.ends[side.index()];
         (end.relay, end.over) = (None, true);
         self.dialling = None;
+    }
+
+    /// A daemon has closed its tunnels in order, or too `late` for the flow.
+    pub(super) fn on_stopped(&mut self, late: bool) {
+        let unheard = self.ends[Side::Server.index()].place.is_none();
+        self.lost |= late || unheard;
+        self.stopped = true;
     }
 
     /// The relay of the flow at `place`, if that is this one's, is to look at it.
@@ -315,7 +325,8 @@ impl Flow {
                 assert_eq!(arrived, 0, "bytes before a refusal");
             }
             Outcome::TunnelLost => {
-                let known = self.lost || end.revoked;
+                // The close may overtake the word of a reset, and is one to the host.
+                let known = self.lost || end.revoked || self.stopped && other.host.has_reset();
                 assert!(
                     known,
                     "{side:?} has lost its flow and no tunnel was lost: {self:?}"
