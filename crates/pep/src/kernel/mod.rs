@@ -14,6 +14,7 @@
 mod closed_passages;
 mod keeper;
 mod last_look;
+mod noticed;
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -30,6 +31,7 @@ pub(crate) use closed_passages::ClosedPassages;
 pub(crate) use keeper::Keeper;
 use keeper::NoticeLevel;
 pub(crate) use last_look::LastLook;
+use noticed::Noticed;
 
 use crate::process;
 use crate::status::KernelRepair;
@@ -192,31 +194,31 @@ impl Drop for Guardian {
 }
 
 fn keep(shared: &GuardianShared, watch: &Watch, mut subject: impl Subject) {
-    let mut changes: Vec<Change> = Vec::new();
+    let mut noticed = Noticed::default();
     let mut sight = Sight::default();
     while !shared.stop.load(Ordering::Relaxed) {
         let (began, worked) = (process::now(), process::thread_time());
         let found = sight.check(subject.compare());
         shared.keeper().sees(sight.0.clone());
         // Whatever caused them was noticed before it could be seen. What was noticed may also have come after the look.
-        let noticed = merge(&mut changes, watch.take(), &mut subject);
+        let calls = noticed.take_in(watch.take(), &mut subject);
         // Of what cannot be seen nothing is known: neither that it is whole nor that it is not.
-        if found.is_some_and(|found| put_back(shared, &mut subject, &found, began, &changes)) {
-            changes.clear();
+        if found.is_some_and(|found| put_back(shared, &mut subject, &found, began, &noticed)) {
+            noticed = Noticed::default();
             continue;
         }
         let now = process::now();
         // Of its own time: what others do with the processor meanwhile is no reason to be late.
         let worked = process::thread_time() - worked;
         let pause = (worked * SHARE).max(GAP);
-        if !noticed {
-            changes.clear();
+        if !calls {
+            noticed = Noticed::default();
             // Short of a notice that comes meanwhile this is waited for.
             let due = shared.keeper().poll_timeout();
             let wait = (worked * SHARE_UNASKED).clamp(LOOK, LONGEST);
             let wait = due.map_or(wait, |due| due.saturating_duration_since(now).min(wait));
             if let Err(error) = wait_for_notice(shared, watch, now + wait, |new| {
-                merge(&mut changes, new, &mut subject)
+                noticed.take_in(new, &mut subject)
             }) {
                 tracing::error!("the kernel is not watched any more: {error}");
                 return;
@@ -226,7 +228,7 @@ fn keep(shared: &GuardianShared, watch: &Watch, mut subject: impl Subject) {
         let spent = process::now().saturating_duration_since(now);
         if spent < pause && !shared.stop.load(Ordering::Relaxed) {
             thread::sleep(pause.saturating_sub(spent).min(LOOK));
-            merge(&mut changes, watch.take(), &mut subject);
+            noticed.take_in(watch.take(), &mut subject);
         }
     }
 }
@@ -257,7 +259,7 @@ fn put_back<S: Subject>(
     subject: &mut S,
     found: &Faults<S::Part>,
     began: Instant,
-    changes: &[Change],
+    noticed: &Noticed,
 ) -> bool {
     let faults: Vec<_> = found.iter().map(KernelFault::of).collect();
     let due = shared.keeper().judge(began, &faults);
@@ -265,7 +267,7 @@ fn put_back<S: Subject>(
         let fault = &faults[*index];
         let outcome = subject.repair(&found[*index].0);
         let outcome = outcome.map_err(|error| error.to_string());
-        let by = culprit(changes, &fault.object);
+        let by = noticed.culprit(&fault.object);
         let line = shared.keeper().mended(process::now(), fault, by, &outcome);
         if let Some((level, line)) = line {
             log(level, &line);
@@ -295,35 +297,6 @@ impl Sight {
         self.0 = reason;
         compared.ok()
     }
-}
-
-/// Takes in what is `new`; true if it calls for a look: what a routing daemon does with its own routes takes away none of ours.
-fn merge(changes: &mut Vec<Change>, new: Vec<Change>, subject: &mut impl Subject) -> bool {
-    if new.is_empty() {
-        return false;
-    }
-    subject.notice(&new);
-    let is_ours = |change: &Change| !matches!(change.object, Object::DaemonRoute(_));
-    let before = changes.len();
-    changes.extend(new.into_iter().filter(is_ours));
-    changes.len() > before
-}
-
-/// Program that took away something of `object` last.
-fn culprit(changes: &[Change], object: &Object) -> Option<String> {
-    let touches = |change: &&Change| match (&change.object, object) {
-        // By now it may have another name or number.
-        (Object::Link(_), Object::Link(_)) | (Object::Address(_), Object::Address(_)) => true,
-        // With a device go its addresses and routes.
-        (Object::Link(_), Object::Address(_) | Object::Route(_)) => change.removed,
-        (one, other) => one == other,
-    };
-    let mut by = changes
-        .iter()
-        .rev()
-        .filter(touches)
-        .filter_map(|change| change.by.as_ref());
-    by.next().map(ToString::to_string)
 }
 
 fn log(level: NoticeLevel, line: &str) {
@@ -384,25 +357,6 @@ mod tests {
             let _ = self.told.send(());
             Ok(())
         }
-    }
-
-    #[test]
-    fn routes_of_a_routing_daemon_call_for_no_look() {
-        let change = |object| Change {
-            object,
-            removed: true,
-            by: None,
-        };
-        let mut late = Late {
-            stolen: false,
-            told: channel().0,
-        };
-        let (mut changes, daemon) = (Vec::new(), || change(Object::DaemonRoute(254)));
-        assert!(!merge(&mut changes, vec![daemon(), daemon()], &mut late));
-        assert!(changes.is_empty());
-        let mixed = vec![daemon(), change(Object::Route(254)), daemon()];
-        assert!(merge(&mut changes, mixed, &mut late));
-        assert_eq!(changes, [change(Object::Route(254))]);
     }
 
     #[test]

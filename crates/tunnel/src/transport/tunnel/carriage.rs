@@ -282,13 +282,8 @@ impl Tunnel {
 
     /// The path is known better than when the oldest flows were opened: they get the credit that they would have got now.
     pub(in crate::transport) fn widen(&mut self, quic: &Streams) {
-        let oldest: Vec<_> = self
-            .flows
-            .keys()
-            .iter()
-            .take(MOST_WIDENED)
-            .copied()
-            .collect();
+        let keys = self.flows.keys().iter();
+        let oldest: Vec<_> = keys.take(MOST_WIDENED).copied().collect();
         for key in oldest {
             let limit = self.flows.widen(key, quic.product());
             self.grant(key, limit);
@@ -332,7 +327,7 @@ impl Tunnel {
 
     /// True if flows, packets or control frames wait to be written.
     pub(in crate::transport) fn has_output(&self) -> bool {
-        !self.flows.is_idle() || self.packets.has_output() || !self.outbox.is_empty()
+        self.flows.has_output() || self.packets.has_output() || !self.outbox.is_empty()
     }
 
     /// Flow or packets whose turn it is.
@@ -341,7 +336,7 @@ impl Tunnel {
         self.turns.next(
             packets.has_output(),
             packets.is_urgent(),
-            !self.flows.is_idle(),
+            self.flows.has_output(),
         )
     }
 
@@ -378,7 +373,7 @@ impl Tunnel {
         let key = self.flows.pop()?;
         let share = share(Rivals {
             packets: self.packets.has_output(),
-            flows: !self.flows.is_idle(),
+            flows: self.flows.has_output(),
             bulk: self.flows.is_bulk(key),
         });
         let piece = self

@@ -265,9 +265,9 @@ impl Flows {
         self.all.values().any(Flow::is_delivered)
     }
 
-    /// True if no flow waits to be written.
-    pub(super) fn is_idle(&self) -> bool {
-        self.scheduler.is_empty()
+    /// True if a flow waits to be written.
+    pub(super) fn has_output(&self) -> bool {
+        !self.scheduler.is_empty()
     }
 
     /// The flow whose turn it is. It queues again with the next [`Self::edit`].
@@ -357,6 +357,6 @@ mod tests {
         assert_eq!((flows.len(), flows.opened_here()), (0, 0));
         assert_eq!(flows.find(FlowId(0)), None);
         assert_eq!(flows.held(), Held::default());
-        assert!(flows.is_idle());
+        assert!(!flows.has_output());
     }
 }
