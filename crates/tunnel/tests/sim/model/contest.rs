@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bentpipe_tunnel::engine::ConnectionId;
+
 use super::end::Side;
 use super::flow::Flow;
 use super::host::Phase;
@@ -32,12 +34,14 @@ impl Run {
     /// Fills the link with one long download, then with short ones besides, and compares what they get.
     pub(super) fn contest(&mut self) {
         self.settle();
-        let long = self.begin(LONG);
+        // A handshake that took long may give the client another tunnel meanwhile; what contends shares this one.
+        let (tunnel, _) = self.world.terminals[0].ready.expect("it was used just now");
+        let long = self.begin(Some(tunnel), LONG);
         self.wait(|run| run.arrived(&[long]) >= SERVED);
         let short: Vec<_> = (0..SHORT)
             .map(|_| {
                 let bytes = LEAST + self.dice.below(MOST - LEAST);
-                self.begin(bytes)
+                self.begin(Some(tunnel), bytes)
             })
             .collect();
         let total: u64 = short.iter().map(|(_, bytes)| bytes).sum();
@@ -61,16 +65,17 @@ impl Run {
         let mut losses = None;
         while losses != Some(self.heard.losses) {
             losses = Some(self.heard.losses);
-            self.begin(LEAST);
+            self.begin(None, LEAST);
             self.finish(Phase::Last, |_| false);
         }
     }
 
-    /// Opens a download of `bytes` as soon as a tunnel takes it; its number, and its bytes.
-    fn begin(&mut self, bytes: u64) -> (u64, u64) {
+    /// Opens a download of `bytes` as soon as `tunnel`, or else the client's newest one, takes it; its number, and its bytes.
+    fn begin(&mut self, tunnel: Option<ConnectionId>, bytes: u64) -> (u64, u64) {
         let number = self.opened + 1;
         self.wait(|run| {
-            let Some((id, _)) = run.world.terminals[0].ready else {
+            let newest = || run.world.terminals[0].ready.map(|(id, _)| id);
+            let Some(id) = tunnel.or_else(newest) else {
                 return false;
             };
             let lost = run.is_forgotten(id);
