@@ -1,7 +1,9 @@
-//! Sockets of this machine's programs, by the address that they talk to: found and ended (sock_diag(7)).
+//! Sockets of this machine (sock_diag(7)): programs' own by the address that they talk to, found and ended; transparent ones by what
+//! their hosts have not acknowledged, counted, whether a program has them still or the kernel alone.
 //!
 //! ```text
 //!   end_sockets ── inet_diag: all of a protocol ──► those to `peers` ── SOCK_DESTROY ──► the program hears ECONNABORTED
+//!   undelivered ── inet_diag: TCP that may owe ──► transparent, with a queue ──► how many
 //! ```
 
 use std::io;
@@ -24,6 +26,22 @@ const UDP: u8 = 17;
 /// States of sockets that have a peer and a program, as bits: all but waiting for the end of time (6), closed (7) and listening
 /// (10).
 const WITH_PEER: u32 = 0xfff & !(1 << 6) & !(1 << 7) & !(1 << 10);
+
+/// States of TCP sockets whose other end may have bytes or FIN to acknowledge, as bits: established (1), and all in which this end or
+/// the other one closes but nothing is acknowledged for good (4, 8, 9, 11).
+const OWING: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
+
+/// Attribute with options of the socket (`INET_DIAG_SOCKOPT`), and IP_TRANSPARENT in its first byte, of C's bit fields.
+const OPTIONS: u16 = 22;
+const TRANSPARENT: u8 = if cfg!(target_endian = "big") {
+    1 << 2
+} else {
+    1 << 5
+};
+
+/// Length of `struct inet_diag_msg`, behind which the attributes are, and in it the place of what waits to be acknowledged, bytes.
+const MESSAGE: usize = 72;
+const UNACKNOWLEDGED_AT: usize = 60;
 
 /// Length of `struct inet_diag_sockid`, bytes: ports, addresses, interface, cookie.
 const IDENTITY: usize = 48;
@@ -49,6 +67,51 @@ pub fn end_sockets(peers: &[IpNet]) -> io::Result<usize> {
         }
     }
     Ok(ended)
+}
+
+/// Number of transparent TCP connections (TPROXY's) of this network namespace whose other end has not acknowledged all that it was
+/// sent, FIN included. Kernels before 5.10 do not tell which are transparent: then it is 0.
+///
+/// # Errors
+/// The kernel has no `CONFIG_INET_DIAG`.
+pub fn undelivered() -> io::Result<usize> {
+    let mut netlink = Netlink::open(NETLINK_SOCK_DIAG)?;
+    let mut count = 0;
+    for family in [AF_INET, AF_INET6] {
+        let all = request((family, TCP), OWING, &[0; IDENTITY]);
+        match netlink.dump_some(SOCK_DIAG_BY_FAMILY, &all, owes_as_transparent) {
+            Ok(some) => count += some.len(),
+            // A machine without IPv6 has no socket of it.
+            Err(error) if family == AF_INET6 && is(&error, Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
+}
+
+/// True if `message` is about a transparent socket with something to deliver.
+fn owes_as_transparent(message: &[u8]) -> bool {
+    let owes = message
+        .get(UNACKNOWLEDGED_AT..UNACKNOWLEDGED_AT + 4)
+        .is_some_and(|bytes| bytes != [0; 4]);
+    owes && options(message).is_some_and(|options| options & TRANSPARENT != 0)
+}
+
+/// First byte of the socket's options; `None` if the kernel does not tell them.
+fn options(message: &[u8]) -> Option<u8> {
+    let mut attributes = message.get(MESSAGE..)?;
+    loop {
+        let [a, b, c, d, ..] = *attributes else {
+            return None;
+        };
+        let (length, kind) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+        if kind == OPTIONS {
+            return attributes.get(4).copied();
+        }
+        // Of no length at all there would be no end.
+        let length = usize::from(length.max(4)).next_multiple_of(4);
+        attributes = attributes.get(length..)?;
+    }
 }
 
 fn end_some((family, protocol): (u8, u8), peers: &[IpNet]) -> io::Result<usize> {
@@ -106,7 +169,7 @@ fn peer(family: u8, identity: &[u8; IDENTITY]) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{ErrorKind, Read as _};
+    use std::io::{ErrorKind, Read as _, Write as _};
     use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
     use super::*;
@@ -127,6 +190,39 @@ mod tests {
             Err(error) if error.kind() == ErrorKind::WouldBlock => false,
             Err(error) => error.kind() == ErrorKind::ConnectionAborted,
             Ok(_) => false,
+        }
+    }
+
+    #[test]
+    fn what_a_transparent_socket_has_to_deliver_is_seen_after_its_program_has_closed_it() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let place = NetNs::temporary("undelivered").unwrap();
+        place.run("ip", &["link", "set", "lo", "up"]).unwrap();
+        place.enter(deliver).unwrap();
+    }
+
+    fn deliver() {
+        for loopback in ["127.0.0.1", "::1"] {
+            let address = (loopback.parse::<IpAddr>().unwrap(), 0).into();
+            let listener = crate::socket::transparent_listener(address, 0).unwrap();
+            listener.set_nonblocking(false).unwrap();
+            let mut host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (near, _) = listener.accept().unwrap();
+            assert_eq!(undelivered().unwrap(), 0);
+            near.set_nonblocking(true).unwrap();
+            while (&near).write(&[7; 65_536]).is_ok() {}
+            // What an ordinary socket has to deliver does not count.
+            let [ordinary, _other] = pair(loopback, loopback);
+            ordinary.set_nonblocking(true).unwrap();
+            while (&ordinary).write(&[7; 65_536]).is_ok() {}
+            assert_eq!(undelivered().unwrap(), 1);
+            drop(near);
+            assert_eq!(undelivered().unwrap(), 1, "the kernel has it");
+            host.read_to_end(&mut Vec::new()).unwrap();
+            drop(host);
+            assert_eq!(undelivered().unwrap(), 0);
         }
     }
 
