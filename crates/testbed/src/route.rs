@@ -10,6 +10,9 @@ use socket2::{Domain, Socket, Type};
 
 use super::peer;
 
+/// Receive buffer of an application that reads slowly, bytes.
+const LITTLE: usize = 4096;
+
 /// A network namespace, or where the test itself runs.
 #[derive(Debug, Clone)]
 pub struct Place(pub Option<NetNs>);
@@ -90,6 +93,18 @@ impl Route {
     pub fn connect(&self, address: SocketAddr) -> Result<TcpStream> {
         let stream = self.try_connect(address)?;
         stream.with_context(|| format!("cannot connect to {address}"))
+    }
+
+    /// Connects to `address` as an application whose kernel takes few bytes that it has not read.
+    pub fn connect_slowly(&self, address: SocketAddr) -> Result<TcpStream> {
+        let stream = self.user.at(|| {
+            let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+            socket.set_recv_buffer_size(LITTLE)?;
+            socket.connect_timeout(&address.into(), self.patience)?;
+            io::Result::Ok(TcpStream::from(socket))
+        })??;
+        peer::set_patience(&stream, self.patience)?;
+        Ok(stream)
     }
 
     /// The inner result is that of `connect(2)`.

@@ -18,13 +18,13 @@ use crate::BENTPIPE;
 
 /// Whose stop it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     Client,
     Server,
 }
 
 impl Side {
-    fn of(self, site: &Site) -> &Process {
+    pub(super) fn of(self, site: &Site) -> &Process {
         match self {
             Self::Client => site.client(),
             Self::Server => site.server(),
@@ -32,7 +32,7 @@ impl Side {
     }
 
     /// Gives open flows `time` to end; takes a restart.
-    fn set_drain_timeout(self, site: &mut Site, time: &str) -> Result<()> {
+    pub(super) fn set_drain_timeout(self, site: &mut Site, time: &str) -> Result<()> {
         site.stop_client()?;
         site.stop_server()?;
         let file = match self {

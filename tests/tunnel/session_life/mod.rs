@@ -5,6 +5,7 @@ mod drain;
 mod everything;
 mod known_link;
 mod known_path;
+mod last_bytes;
 mod layered;
 pub(crate) mod link;
 mod older;

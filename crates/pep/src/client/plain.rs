@@ -65,7 +65,11 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
             stop::tell_of_first(config.drain_timeout);
             manager.stopping(config.drain_timeout);
             splitter.drain();
-            stop.drain(config.drain_timeout, splitter.until_idle()).await;
+            let ended = async {
+                splitter.until_idle().await;
+                front_ends.until_delivered().await;
+            };
+            stop.drain(config.drain_timeout, ended).await;
         } => {}
     }
     front_ends.stop()

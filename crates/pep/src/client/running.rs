@@ -131,7 +131,11 @@ impl Running {
                 stop::tell_of_first(config.drain_timeout);
                 manager.stopping(config.drain_timeout);
                 session.drain();
-                stop.drain(config.drain_timeout, session.until_idle()).await;
+                let ended = async {
+                    session.until_idle().await;
+                    front_ends.until_delivered().await;
+                };
+                stop.drain(config.drain_timeout, ended).await;
                 session.close();
                 rtt.set(process::flush(session.shard()).await);
             } => {}

@@ -19,6 +19,8 @@ mod flow;
 #[cfg(target_os = "linux")]
 mod gatekeeper;
 mod http;
+#[cfg(target_os = "linux")]
+mod last_bytes;
 mod names;
 mod proxy;
 mod share;
@@ -147,6 +149,14 @@ impl FrontEnds {
             return interception.repairs();
         }
         Vec::new()
+    }
+
+    /// Waits until hosts have acknowledged what came for them by connections that were taken in.
+    pub(crate) async fn until_delivered(&self) {
+        #[cfg(target_os = "linux")]
+        if self.interception.is_some() {
+            last_bytes::until_delivered().await;
+        }
     }
 
     /// Takes no more connections and removes the rules.
