@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
 use bentpipe_proto::proxy::connect::{self, ConnectError};
-use bentpipe_proto::proxy::forward::{self, Asked, Chunks, Framing, RequestHead, ResponseHead};
+use bentpipe_proto::proxy::forward::{self, Asked, RequestHead, ResponseHead};
 use bentpipe_proto::tunnel::{Destination, ReplyCode};
 use bytes::Bytes;
 use socket2::SockRef;
@@ -24,14 +24,12 @@ use tokio::time::timeout;
 
 use super::direct::Decisions;
 use super::flow::{Answer, Intake, carry};
+use super::http_body::Body;
 use super::proxy::PATIENCE;
 use super::share::Shares;
 use crate::client::Carrier;
 use crate::config::Action;
 use crate::relay::{self, Outcome};
-
-/// Bytes moved at once.
-const STEP: usize = 16 * 1024;
 
 /// An application's connection that has become a tunnel by CONNECT: where to, and what was read of it already.
 type Connected = (TcpStream, Destination, Bytes);
@@ -328,73 +326,6 @@ async fn read_response(
         match origin.read_buf(buffer).await {
             Ok(0) | Err(_) => return Ok(None),
             Ok(_) => {}
-        }
-    }
-}
-
-/// A body on its way.
-enum Body {
-    Length(u64),
-    Chunked(Chunks),
-    End(bool),
-}
-
-impl Body {
-    fn new(framing: Framing) -> Self {
-        match framing {
-            Framing::Length(length) => Self::Length(length),
-            Framing::Chunked => Self::Chunked(Chunks::default()),
-            Framing::End => Self::End(false),
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        match self {
-            Self::Length(left) => *left == 0,
-            Self::Chunked(chunks) => chunks.is_done(),
-            Self::End(ended) => *ended,
-        }
-    }
-
-    /// Number of these bytes that belong to it.
-    fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(match self {
-            Self::Length(left) => {
-                let here = usize::try_from(*left)
-                    .unwrap_or(usize::MAX)
-                    .min(bytes.len());
-                *left -= here as u64;
-                here
-            }
-            Self::Chunked(chunks) => chunks.take(bytes).ok_or(io::ErrorKind::InvalidData)?,
-            Self::End(_) => bytes.len(),
-        })
-    }
-
-    /// Moves the rest of the body: first what of it is in `buffer`, which keeps what follows it.
-    async fn copy(
-        &mut self,
-        buffer: &mut Vec<u8>,
-        from: &mut ReadHalf<'_>,
-        to: &mut WriteHalf<'_>,
-    ) -> io::Result<()> {
-        loop {
-            let here = self.take(buffer)?;
-            to.write_all(&buffer[..here]).await?;
-            buffer.drain(..here);
-            if self.is_done() {
-                return Ok(());
-            }
-            buffer.reserve(STEP);
-            if from.read_buf(buffer).await? == 0 {
-                return match self {
-                    Self::End(ended) => {
-                        *ended = true;
-                        Ok(())
-                    }
-                    _ => Err(io::ErrorKind::UnexpectedEof.into()),
-                };
-            }
         }
     }
 }

@@ -19,6 +19,7 @@ mod flow;
 #[cfg(target_os = "linux")]
 mod gatekeeper;
 mod http;
+mod http_body;
 #[cfg(target_os = "linux")]
 mod last_bytes;
 mod names;
