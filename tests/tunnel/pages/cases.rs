@@ -123,15 +123,20 @@ pub(super) fn as_it_is(_: &mut SiteConfig) {}
 /// Both schemes of pages.
 pub(super) const BOTH: [Over; 2] = [Over::Clear, Over::Trusted];
 
+/// Document that `status` prints for the client.
+pub(super) fn client_status(site: &Site) -> Result<serde_json::Value> {
+    status(&site.client_home().join("client.sock"))
+}
+
 /// A figure of the client's `status` about pages.
 pub(super) fn figure(site: &Site, name: &str) -> Result<u64> {
-    let status = status(&site.client_home().join("client.sock"))?;
+    let status = client_status(site)?;
     Ok(status["web"][name].as_u64().unwrap_or_default())
 }
 
 /// Figures of the client's `status` about sessions of DSSL.
 pub(super) fn sealed(site: &Site) -> Result<serde_json::Value> {
-    let status = status(&site.client_home().join("client.sock"))?;
+    let status = client_status(site)?;
     Ok(status["web"]["sealed"].clone())
 }
 

@@ -23,6 +23,7 @@ mod sealed;
 mod sealed_ends;
 mod sessions;
 mod speech;
+mod stopping;
 mod surprises;
 mod trusted;
 

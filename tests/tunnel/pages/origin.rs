@@ -23,6 +23,9 @@ const LATE: Duration = Duration::from_secs(2);
 /// Length of an object, bytes.
 pub(super) const OBJECT: usize = 10_000;
 
+/// Length of an object that a client holds for its browser, bytes.
+pub(super) const LONG: usize = 200_000;
+
 /// A running origin; its thread ends with the process.
 pub(super) struct Origin {
     pub(super) address: SocketAddr,
@@ -315,6 +318,7 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
         _ if target.starts_with("/refused/") => with("403 Forbidden", "", b"not for you"),
         "/more" => with("200 OK", "", b"as promised"),
         _ if target.starts_with("/three/") => with("200 OK", "", &payload(3 << 20)),
+        "/long" => with("200 OK", "", &payload(LONG)),
         "/chunked-3m" => chunks(3 << 20),
         "/chunked-5m" => chunks(5 << 20),
         "/no-store" => with("200 OK", "Cache-Control: no-store\r\n", b"not to be kept"),

@@ -15,6 +15,7 @@ mod reverse_path;
 pub(crate) mod sealed;
 mod silence;
 mod silent_tls;
+mod stopping_proxy;
 mod tls_restart;
 mod trace;
 mod transparent;

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use super::attendance::Attendance;
 #[cfg(target_os = "linux")]
 use super::kept_device::KeptDevice;
 use super::reach::Reach;
@@ -105,6 +106,14 @@ impl Carrier {
         match self {
             Self::Tunnel(session) | Self::Sle(session, _) => session.reach(),
             Self::Plain(splitter) => splitter.reach(),
+        }
+    }
+
+    /// Applications that are being answered, and whether the client is about to stop.
+    pub(crate) fn attendance(&self) -> &Rc<Attendance> {
+        match self {
+            Self::Tunnel(session) | Self::Sle(session, _) => session.attendance(),
+            Self::Plain(splitter) => splitter.attendance(),
         }
     }
 

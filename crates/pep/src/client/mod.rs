@@ -5,6 +5,7 @@
 //! stop: flows drain, then the rules go.
 
 mod associations;
+mod attendance;
 mod carrier;
 mod connecting;
 mod connections;

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::SharedKeyLog;
+use super::attendance::Attendance;
 use super::connecting::Connector;
 use super::learned::Learned;
 use super::metering::Meter;
@@ -40,12 +41,10 @@ use bentpipe_tunnel::engine::{Connection, ConnectionId};
 pub(crate) struct Unready;
 
 /// What wants a tunnel, and whether one is to be had.
-#[derive(Default)]
 struct Demand {
     /// Flows that wait for a tunnel.
     waiting: Cell<u64>,
-    /// The client stops.
-    draining: Cell<bool>,
+    attendance: Rc<Attendance>,
 }
 
 /// Ways of connections beside a flow of the tunnel each.
@@ -99,6 +98,7 @@ impl Session {
         let traffic = sle.as_ref().map(|sle| sle.traffic().clone());
         let packet_road = PacketRoad::new(config.clone(), tunnels.clone(), keys.0)?;
         let les = packet_road.les().map(|les| les.traffic().clone());
+        let attendance = Attendance::new();
         let session = Rc::new(Self {
             connector: Connector::new(
                 tunnels.clone(),
@@ -109,13 +109,16 @@ impl Session {
             ),
             wires,
             reach: watch::Sender::new(Reach::of(Vec::new())),
-            demand: Demand::default(),
+            demand: Demand {
+                waiting: Cell::default(),
+                attendance: attendance.clone(),
+            },
             meter: RefCell::new(Meter::load(&config, tunnels.shard(), (traffic, les))),
             packet_road,
             published: Published::new(config.clone(), tunnels.clone()),
             ways: WaysBeside {
                 sle,
-                pages: Pages::new(&config, keys.0)?,
+                pages: Pages::new(&config, keys.0, &attendance)?,
             },
             first_byte: config.monitoring.metrics.as_ref().map(|_| FirstByte::new()),
             config,
@@ -205,7 +208,7 @@ impl Session {
 
     /// True if no tunnel is wanted: the client stops, or the bytes are used up.
     pub(super) fn is_stopped(&self) -> bool {
-        self.demand.draining.get() || self.meter.borrow().is_halted()
+        self.demand.attendance.is_ending() || self.meter.borrow().is_halted()
     }
 
     pub(super) fn front(&self) -> &FrontEnds {
@@ -239,15 +242,21 @@ impl Session {
         self.ways.sle.as_ref()
     }
 
+    /// Applications that are being answered.
+    pub(super) fn attendance(&self) -> &Rc<Attendance> {
+        &self.demand.attendance
+    }
+
     /// Pages that are fetched ahead, if some are to be.
     pub(super) fn pages(&self) -> Option<&Rc<Pages>> {
         self.ways.pages.as_ref()
     }
 
-    /// Waits until no flow is open.
+    /// Waits until no flow is open, and no application waits for an answer.
     pub(crate) async fn until_idle(&self) {
         let sealed = || self.ways.sle.as_ref().map_or(0, |sle| sle.active());
-        process::until_idle(self.shard(), sealed).await;
+        let attended = || self.demand.attendance.open();
+        process::until_idle(self.shard(), || sealed() + attended()).await;
     }
 
     /// Gives the device what the server has assigned; never ends.
@@ -279,7 +288,7 @@ impl Session {
 
     /// No new flows; the server hears of it.
     pub(crate) fn drain(&self) {
-        self.demand.draining.set(true);
+        self.demand.attendance.end();
         if let Some(pages) = self.pages() {
             pages.rest();
         }

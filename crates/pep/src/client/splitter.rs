@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::attendance::Attendance;
 use super::carrier::{NotOpened, Said};
 use super::reach::Reach;
 use crate::config::{self, PlainClient};
@@ -37,7 +38,7 @@ pub(crate) struct Splitter {
     started: Instant,
     waiting: Cell<u64>,
     last_error: RefCell<Option<String>>,
-    draining: Cell<bool>,
+    attendance: Rc<Attendance>,
     reach: watch::Sender<Reach>,
 }
 
@@ -52,7 +53,7 @@ impl Splitter {
             started: process::now(),
             waiting: Cell::new(0),
             last_error: RefCell::default(),
-            draining: Cell::new(false),
+            attendance: Attendance::new(),
             reach: watch::Sender::new(Reach::of(
                 config.server.iter().map(SocketAddr::ip).collect(),
             )),
@@ -62,6 +63,11 @@ impl Splitter {
 
     pub(super) fn front(&self) -> &config::FrontEnds {
         &self.config.front
+    }
+
+    /// Applications that are being answered.
+    pub(super) fn attendance(&self) -> &Rc<Attendance> {
+        &self.attendance
     }
 
     /// Reach of the splitter: that never changes, as far as is known.
@@ -94,7 +100,7 @@ impl Splitter {
         source: Option<SocketAddr>,
         said: Said<'_>,
     ) -> Result<Far, NotOpened> {
-        if self.draining.get() {
+        if self.attendance.is_ending() {
             return Err(NotOpened::Code(ReplyCode::Draining));
         }
         self.waiting.set(self.waiting.get() + 1);
@@ -197,11 +203,11 @@ impl Splitter {
 
     /// No new flows from now on.
     pub(super) fn drain(&self) {
-        self.draining.set(true);
+        self.attendance.end();
     }
 
     pub(super) async fn until_idle(&self) {
-        while self.active() > 0 || self.waiting.get() > 0 {
+        while self.active() + self.waiting.get() + self.attendance.open() > 0 {
             sleep(POLL).await;
         }
     }
@@ -212,7 +218,7 @@ impl Splitter {
             .as_secs();
         let session = status::Session {
             tunnel: status::Tunnel {
-                state: if self.draining.get() {
+                state: if self.attendance.is_ending() {
                     TunnelState::Draining
                 } else {
                     TunnelState::Ready

@@ -117,6 +117,7 @@ async fn browse(carrier: &Carrier, intake: Intake) -> Result<Intake, Outcome> {
     let Some(scheme) = scheme.filter(|_| known) else {
         return Ok(intake);
     };
+    let _attended = carrier.attendance().enter();
     let (mut socket, answer) = (intake.socket, intake.answer);
     if answer.accept(&mut socket, None).await.is_err() {
         return Err(Outcome::LanReset);

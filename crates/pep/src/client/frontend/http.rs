@@ -53,14 +53,24 @@ enum Answered {
 }
 
 impl HttpConnection<'_> {
-    /// Serves requests one after another, until one is CONNECT or the connection ends.
+    /// Serves requests one after another, until one is CONNECT or the connection ends. A client that stops answers what was asked,
+    /// and then ends the connection in order.
     pub(super) async fn serve(&self, mut socket: TcpStream) -> io::Result<Option<Connected>> {
-        let mut buffer = Vec::with_capacity(1024);
+        let (mut buffer, mut answered) = (Vec::with_capacity(1024), false);
+        let attendance = self.carrier.attendance();
         loop {
             let asked = timeout(PATIENCE, read_request(&mut socket, &mut buffer));
-            let Some(Ok(Ok(Some(asked)))) = self.shares.run(self.peer.ip(), asked).await else {
+            let asked = tokio::select! {
+                asked = self.shares.run(self.peer.ip(), asked) => asked,
+                () = attendance.ending(), if answered => {
+                    close(&mut socket).await?;
+                    return Ok(None);
+                }
+            };
+            let Some(Ok(Ok(Some(asked)))) = asked else {
                 return Ok(None);
             };
+            let _attended = attendance.enter();
             let request = match asked {
                 Err(error) => {
                     turn_away(&mut socket, &error.reply()).await?;
@@ -72,7 +82,7 @@ impl HttpConnection<'_> {
                 Ok(Asked::Forward(request)) => *request,
             };
             match self.answer(&mut socket, &request, &mut buffer).await? {
-                Ok(Answered::Whole) => {}
+                Ok(Answered::Whole) => answered = true,
                 Ok(Answered::Last | Answered::Nothing) => {
                     close(&mut socket).await?;
                     return Ok(None);

@@ -148,6 +148,7 @@ impl ProxyListener {
         let outcome = match self.decisions.decide(front, &destination, peer) {
             Some(Action::Block) => tell(socket, answer, ReplyCode::Denied).await,
             Some(Action::Direct) => {
+                let _attended = self.carrier.attendance().enter();
                 let carried = self.decisions.carry(socket, &destination, first, answer);
                 Box::pin(carried).await
             }

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
+use super::super::attendance::Attendance;
 use super::Owner;
 use super::piped::NearEnd;
 use super::speech::Speech;
@@ -135,6 +136,11 @@ impl Browser {
         }
     }
 
+    /// True if all that the browser has said was answered, and something was.
+    fn is_answered(&self) -> bool {
+        self.answered && self.unread.is_empty()
+    }
+
     /// Host that this side speaks TLS as, if it does.
     pub(super) fn name(&self) -> Option<&str> {
         self.speech.name()
@@ -155,8 +161,17 @@ impl Browser {
         self.source
     }
 
-    /// Waits for the next request.
-    pub(super) async fn next_request(&mut self) -> Next {
+    /// Waits for the next request; whoever has an answer makes none any more once the client is about to stop.
+    pub(super) async fn next_request(&mut self, attendance: &Attendance) -> Next {
+        let answered = self.is_answered();
+        tokio::select! {
+            next = self.hear() => next,
+            () = attendance.ending(), if answered => Next::End,
+        }
+    }
+
+    /// Waits for what the browser says next.
+    async fn hear(&mut self) -> Next {
         let mut pieces = 0;
         loop {
             let scheme = match self.name() {
@@ -178,7 +193,7 @@ impl Browser {
                 Verdict::Incomplete if pieces == MAX_PIECES => return Next::Plain,
                 Verdict::Incomplete => pieces += 1,
             }
-            let idle = self.unread.is_empty() && (self.answered || self.speech.is_http());
+            let idle = self.is_answered() || self.unread.is_empty() && self.speech.is_http();
             let patience = if idle { IDLE } else { SILENCE };
             self.unread.reserve(MAX_REQUEST);
             let reading = self.speech.stream().read_buf(&mut self.unread);

@@ -37,6 +37,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout_at};
 
+use super::attendance::Attendance;
 use crate::config::ClientConfig;
 use crate::keys::PrivateKey;
 use crate::process::{self, RunError};
@@ -144,16 +145,19 @@ pub(crate) struct Pages {
     requests: Cell<u64>,
     /// A server without pages is in the log.
     lacking_told: Cell<bool>,
+    attendance: Rc<Attendance>,
 }
 
 impl Pages {
-    /// Pages of a client with this configuration, which shows `key` to origins of DSSL; `None`: none are fetched ahead.
+    /// Pages of a client with this configuration, which shows `key` to origins of DSSL and stops when `attendance` says so; `None`: none
+    /// are fetched ahead.
     ///
     /// # Errors
     /// Nobody's certificates would be believed, and some have to be.
     pub(crate) fn new(
         config: &ClientConfig,
         key: &PrivateKey,
+        attendance: &Rc<Attendance>,
     ) -> Result<Option<Rc<Self>>, RunError> {
         let (web, dssl) = (&config.front.web, Dssl::new(&config.front.dssl, key)?);
         let names = config.front.answered_names();
@@ -169,6 +173,7 @@ impl Pages {
                 changed: Notify::default(),
                 requests: Cell::default(),
                 lacking_told: Cell::default(),
+                attendance: attendance.clone(),
             })
         }))
     }
@@ -189,7 +194,7 @@ impl Pages {
         browser: &mut Browser,
     ) -> Ending {
         loop {
-            let request = match browser.next_request().await {
+            let request = match browser.next_request(&self.attendance).await {
                 Next::Get(request) => request,
                 Next::Plain => return Ending::Plain,
                 Next::End => return Ending::Over(browser.close().await),

@@ -135,6 +135,7 @@ impl Multiplexed {
                 .auto_date_header(false)
                 .serve_connection(TokioIo::new(self.tls), service)
         );
+        let mut ending = false;
         loop {
             let before = requests.count.get();
             tokio::select! {
@@ -143,6 +144,10 @@ impl Multiplexed {
                     Err(_) => Outcome::LanReset,
                 },
                 () = requests.left.notified() => connection.as_mut().graceful_shutdown(),
+                () = pages.attendance.ending(), if !ending => {
+                    ending = true;
+                    connection.as_mut().graceful_shutdown();
+                }
                 // Requests that are open hold it as well: hyper waits for their ends.
                 () = sleep(IDLE) => if requests.count.get() == before {
                     connection.as_mut().graceful_shutdown();
