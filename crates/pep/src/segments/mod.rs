@@ -206,11 +206,9 @@ impl Pep {
     async fn drain(&self, stop: &mut StopSignal) {
         self.relays.borrow_mut().drain();
         self.link.drain();
-        let idle = async {
-            while self.relays.borrow().active() > 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
+        // The last words of a flow are the tunnel's for a while after the flow has ended.
+        let relayed = || self.relays.borrow().active() as u64;
+        let idle = process::until_idle(self.link.shard(), relayed);
         stop.drain(self.config.drain_timeout, idle).await;
         self.act(|relays, now| relays.give_up(now));
         // Who is reset is asked first, and answers: packets are taken in meanwhile.
