@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -28,10 +28,10 @@ const OLD: Duration = Duration::from_secs(10);
 struct UnderWay {
     began: Instant,
     /// Addresses of one family, while the other's answer is late.
-    early: oneshot::Receiver<Vec<IpAddr>>,
+    early: oneshot::Receiver<Vec<SocketAddr>>,
     /// Addresses that `early` has told.
-    known: Vec<IpAddr>,
-    all: JoinHandle<io::Result<Vec<IpAddr>>>,
+    known: Vec<SocketAddr>,
+    all: JoinHandle<io::Result<Vec<SocketAddr>>>,
 }
 
 impl UnderWay {
@@ -101,8 +101,10 @@ impl Lookups {
         if !ended {
             self.under_way.borrow_mut().insert(host.to_owned(), lookup);
         }
-        let found = found?.into_iter();
-        let found: Vec<_> = found.map(|ip| SocketAddr::new(ip, port)).collect();
+        let mut found = found?;
+        for address in &mut found {
+            address.set_port(port);
+        }
         match found.is_empty() {
             true => Err(io::ErrorKind::NotFound.into()),
             false => Ok(found),
@@ -114,8 +116,8 @@ impl Lookups {
 async fn look_up(
     resolver: Option<Rc<Resolver>>,
     host: String,
-    early: oneshot::Sender<Vec<IpAddr>>,
-) -> io::Result<Vec<IpAddr>> {
+    early: oneshot::Sender<Vec<SocketAddr>>,
+) -> io::Result<Vec<SocketAddr>> {
     let marked = match &resolver {
         Some(resolver) => resolver.find(&host).await,
         None => NameAddresses::default(),

@@ -28,8 +28,8 @@ const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 /// clients share, some for many seconds.
 const MAX_LOOKUPS: usize = 32;
 
-/// Answer about one family.
-type FamilyAnswer = io::Result<Vec<IpAddr>>;
+/// Answer about one family: addresses at port 0, of which one of a link alone has the interface of that as its scope.
+type FamilyAnswer = io::Result<Vec<SocketAddr>>;
 
 /// Answer that may still come.
 pub(crate) type Later<'a> = Pin<Box<dyn Future<Output = FamilyAnswer> + 'a>>;
@@ -37,8 +37,8 @@ pub(crate) type Later<'a> = Pin<Box<dyn Future<Output = FamilyAnswer> + 'a>>;
 /// Addresses of one name.
 #[derive(Default)]
 pub(crate) struct NameAddresses<'a> {
-    /// Addresses to begin with.
-    pub(crate) known: Vec<IpAddr>,
+    /// Addresses to begin with, at port 0.
+    pub(crate) known: Vec<SocketAddr>,
     /// Answer about the family that is late.
     pub(crate) later: Option<Later<'a>>,
     /// Reason why there are none.
@@ -48,7 +48,7 @@ pub(crate) struct NameAddresses<'a> {
 impl From<Vec<IpAddr>> for NameAddresses<'_> {
     fn from(known: Vec<IpAddr>) -> Self {
         Self {
-            known,
+            known: at_no_port(known),
             ..Self::default()
         }
     }
@@ -57,9 +57,11 @@ impl From<Vec<IpAddr>> for NameAddresses<'_> {
 impl<'a> NameAddresses<'a> {
     /// Addresses to dial at `port`.
     pub(crate) fn at(self, port: u16) -> Found<'a> {
-        let at_port = move |found: Vec<IpAddr>| -> Vec<SocketAddr> {
-            let found = found.into_iter();
-            found.map(|ip| SocketAddr::new(ip, port)).collect()
+        let at_port = move |mut found: Vec<SocketAddr>| {
+            for address in &mut found {
+                address.set_port(port);
+            }
+            found
         };
         let later = self.later.map(|later| -> dial::Later<'a> {
             Box::pin(async move { at_port(later.await.unwrap_or_default()) })
@@ -69,12 +71,11 @@ impl<'a> NameAddresses<'a> {
 
     /// Addresses that this machine has a route to.
     pub(crate) fn routed(mut self) -> Self {
-        let is_routed = |address: &IpAddr| process::source_address(*address).is_some();
-        self.known.retain(is_routed);
+        self.known.retain(|address| is_routed(*address));
         self.later = self.later.map(|later| -> Later<'a> {
             Box::pin(async move {
                 let mut found = later.await?;
-                found.retain(is_routed);
+                found.retain(|address| is_routed(*address));
                 Ok(found)
             })
         });
@@ -82,12 +83,25 @@ impl<'a> NameAddresses<'a> {
     }
 }
 
+/// These addresses at port 0.
+pub(super) fn at_no_port(found: impl IntoIterator<Item = IpAddr>) -> Vec<SocketAddr> {
+    let found = found.into_iter();
+    found.map(|ip| SocketAddr::new(ip, 0)).collect()
+}
+
+/// True if this machine has a route to `address`, whatever its port.
+pub(super) fn is_routed(mut address: SocketAddr) -> bool {
+    // Any port will do but 0.
+    address.set_port(9);
+    process::source_towards(address).is_some()
+}
+
 /// Addresses of the first family that has any: IPv6 at once, IPv4 after [`RESOLUTION_DELAY`], and of both those of IPv6 first. Where the
 /// first IPv6 address is not `usable`, they come last, and IPv4 is waited for.
 pub(crate) async fn either<'a>(
     mut v6: Later<'a>,
     mut v4: Later<'a>,
-    usable: impl Fn(IpAddr) -> bool,
+    usable: impl Fn(SocketAddr) -> bool,
 ) -> NameAddresses<'a> {
     let first = |found: &FamilyAnswer| found.as_ref().ok()?.first().copied();
     let leads = |found: &FamilyAnswer| first(found).is_some_and(&usable);
@@ -165,10 +179,9 @@ pub(crate) async fn look_up_by_system<'a>(
             found.await.map_err(io::Error::other)?
         })
     };
-    let usable = |address| process::source_address(address).is_some();
     let v6 = one(AddrFamily::Inet6, permits.map(|permits| &permits.v6));
     let v4 = one(AddrFamily::Inet, permits.map(|permits| &permits.v4));
-    either(v6, v4, usable).await
+    either(v6, v4, is_routed).await
 }
 
 fn ask_system(name: &str, family: AddrFamily) -> FamilyAnswer {
@@ -178,7 +191,7 @@ fn ask_system(name: &str, family: AddrFamily) -> FamilyAnswer {
         ..AddrInfoHints::default()
     };
     let found = getaddrinfo(Some(name), None, Some(hints))?;
-    found.map(|one| Ok(one?.sockaddr.ip())).collect()
+    found.map(|one| Ok(one?.sockaddr)).collect()
 }
 
 #[cfg(test)]
@@ -208,7 +221,7 @@ mod tests {
             }
             match texts.is_empty() {
                 true => Err(io::ErrorKind::NotFound.into()),
-                false => Ok(texts.iter().map(|text| address(text)).collect()),
+                false => Ok(at_no_port(texts.iter().map(|text| address(text)))),
             }
         })
     }
@@ -225,7 +238,8 @@ mod tests {
             timeout(Duration::from_secs(20), raced).await
         });
         let NameAddresses { known, later, .. } = raced.expect("an answer that is there is used");
-        (known, later.is_some())
+        let known = known.iter().map(SocketAddr::ip);
+        (known.collect(), later.is_some())
     }
 
     #[test]
@@ -258,7 +272,11 @@ mod tests {
             .build()
             .expect("a runtime");
         let found = runtime.block_on(look_up_by_system("127.0.0.1", None));
-        assert_eq!(found.known, [address("127.0.0.1")]);
+        assert_eq!(found.known, at_no_port([address("127.0.0.1")]));
+        // As a name of one link is answered, such as those below `local`.
+        let found = runtime.block_on(look_up_by_system("fe80::1%lo", None));
+        let known: Vec<_> = found.known.iter().map(SocketAddr::to_string).collect();
+        assert_eq!(known, ["[fe80::1%1]:0"]);
         let found = runtime.block_on(look_up_by_system("nobody.invalid", None));
         assert!(found.known.is_empty() && found.fault.is_some());
     }

@@ -147,10 +147,12 @@ impl Resolver {
     async fn addresses<'a>(&'a self, name: &str) -> NameAddresses<'a> {
         let one = |ipv6| -> Later<'a> {
             let query = Query::for_addresses(name, ipv6);
-            Box::pin(async move { Ok(self.of_family(query, ipv6).await.unwrap_or_default()) })
+            Box::pin(async move {
+                let found = self.of_family(query, ipv6).await;
+                Ok(names::at_no_port(found.unwrap_or_default()))
+            })
         };
-        let usable = |address| process::source_address(address).is_some();
-        names::either(one(true), one(false), usable).await
+        names::either(one(true), one(false), names::is_routed).await
     }
 
     async fn of_family(&self, query: Option<Query>, ipv6: bool) -> Option<Vec<IpAddr>> {

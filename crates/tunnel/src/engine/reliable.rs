@@ -5,7 +5,7 @@
 //! still passes a download.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
@@ -39,6 +39,17 @@ pub fn over_tcp(peer: SocketAddr) -> SocketAddr {
 #[must_use]
 pub fn is_over_tcp(address: SocketAddr) -> bool {
     matches!(address, SocketAddr::V6(address) if address.scope_id() == SCOPE)
+}
+
+/// Peer's address itself, of one by which an engine knows it: IPv4 in its own form, and the interface of an address of one link as its
+/// scope, unless it was made by [`over_tcp`].
+pub(super) fn peer_of(remote: SocketAddr) -> SocketAddr {
+    match (remote, remote.ip().to_canonical()) {
+        (SocketAddr::V6(known), IpAddr::V6(ip)) if !is_over_tcp(remote) => {
+            SocketAddrV6::new(ip, known.port(), 0, known.scope_id()).into()
+        }
+        (_, ip) => (ip, remote.port()).into(),
+    }
 }
 
 /// Use that an engine's connections make of a reliable wire.
@@ -150,7 +161,10 @@ mod tests {
             assert_ne!(over, peer);
             let mapped: SocketAddr = (over.ip(), over.port()).into();
             assert_ne!(over, mapped, "the UDP socket's form of it");
+            assert_eq!([over, mapped].map(peer_of), [peer; 2]);
         }
+        let near: SocketAddr = "[fe80::1%3]:4433".parse().expect("an address");
+        assert_eq!(peer_of(near), near, "of one link");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 
 use super::super::ledger::Ledger;
 use super::super::profile::{AckPolicy, Link};
+use super::super::reliable::peer_of;
 use super::super::settings::Wishes;
 use super::super::totals::Totals;
 use super::streams::streams_for;
@@ -31,11 +32,11 @@ impl Connection {
         &self.lane
     }
 
-    /// Peer's address, an IPv4 address in its own form whichever family the socket below has.
+    /// Peer's address, an IPv4 address in its own form whichever family the socket below has. One of a link alone has the interface of that as
+    /// its scope, where datagrams leave by the UDP socket.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
-        let peer = self.quic.remote_address();
-        (peer.ip().to_canonical(), peer.port()).into()
+        peer_of(self.quic.remote_address())
     }
 
     /// Peer's address as the engine knows it: of the UDP socket's form, or made by [`over_tcp`](crate::engine::over_tcp).
