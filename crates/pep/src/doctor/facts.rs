@@ -240,6 +240,8 @@ pub(super) struct ClientFacts {
     pub(super) needs_device: bool,
     /// True if the machine's own traffic is taken in.
     pub(super) local: bool,
+    /// Interfaces that it takes in.
+    pub(super) interfaces: Vec<String>,
     /// Interfaces that it takes in and that do not exist.
     pub(super) missing: Vec<String>,
     /// Interfaces that it takes in and that are ports of others.

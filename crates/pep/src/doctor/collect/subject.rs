@@ -316,6 +316,7 @@ fn front(front: &FrontEnds) -> ClientFacts {
         intercepts: intercept.is_some(),
         needs_device: front.tunnels_packets().is_some(),
         local: intercept.is_some_and(|it| it.local),
+        interfaces: interfaces.to_vec(),
         missing: interfaces.iter().filter(missing).cloned().collect(),
         ports: link::ports(&there, interfaces),
         strays: strays_of(interfaces).unwrap_or_default(),

@@ -29,6 +29,7 @@ pub(super) fn judge(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
         let mend = format!("name {master} in `interfaces` of `[intercept]`");
         fail("interfaces", text, Some(mend))
     }));
+    findings.extend(shared_with_uplinks(facts, client));
     findings.extend(client.strays.iter().map(|stray| {
         let [why, mend] = name_the_stray(stray);
         fail(
@@ -42,6 +43,18 @@ pub(super) fn judge(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
     findings.extend(settings(facts, client));
     findings.extend(client.authority.as_ref().map(authority));
     findings
+}
+
+/// Finding on interfaces that are taken in and have the uplink as well, as a bridge has that has both among its ports.
+fn shared_with_uplinks(facts: &Facts, client: &ClientFacts) -> Option<Finding> {
+    let mut shared = client.interfaces.clone();
+    shared.retain(|name| facts.network.uplinks.contains(name));
+    let text = format!(
+        "default routes leave by {} as well: what hosts there send past the router no rule takes in",
+        list(&shared)
+    );
+    let mend = "give the uplink a network of its own, which is no port of the LAN's bridge";
+    (!shared.is_empty()).then(|| warn("interfaces", text, Some(mend.into())))
 }
 
 /// Finding on the local CA: without one the listed hosts load as all others do.

@@ -101,6 +101,7 @@ fn client(reached: HandshakeResult) -> ClientFacts {
         intercepts: true,
         needs_device: true,
         local: true,
+        interfaces: vec!["lan0".into()],
         missing: Vec::new(),
         ports: Vec::new(),
         strays: Vec::new(),
@@ -337,6 +338,9 @@ fn routes_and_links() {
         facts.subjects = vec![subject(SideFacts::Server(server()))];
     };
     must_find(at_server, Fail, "routes", &["no default route"]);
+    let shared = |facts: &mut Facts| facts.network.uplinks = vec!["lan0".into()];
+    let words = ["past the router", "lan0", "network of its own"];
+    must_find(shared, Warn, "interfaces", &words);
     let small = |facts: &mut Facts| {
         let mut client = client(HandshakeResult::TunnelUp("up".into()));
         client.servers[0].way.as_mut().unwrap().mtu = Some(1000);

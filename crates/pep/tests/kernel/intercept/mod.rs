@@ -2,6 +2,7 @@
 //! does not, and nothing of ours stays behind.
 
 mod astray;
+mod bridges;
 mod connections;
 mod foreign;
 mod inside;

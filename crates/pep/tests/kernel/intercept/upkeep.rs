@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use bentpipe_pep::client::intercept::{
-    ForeignLook, Interception, Lack, SeenInKernel, guard_listing, guard_off, lacking,
+    ForeignLook, Interception, Lack, SeenInKernel, guard_off, lacking,
 };
 use bentpipe_sys::hold::HOLD_TABLE;
 use bentpipe_sys::watch::{Object, Watch};
@@ -14,13 +14,13 @@ use super::net::{Echo, Net, OTHERS, V4, V6, connect, exchange, send_other};
 
 const PORT: u16 = 15_081;
 
-fn interception() -> Interception {
+pub(super) fn interception() -> Interception {
     let mut interception = Interception::new(PORT);
     interception.interfaces = vec!["lan0".into()];
     interception
 }
 
-fn lacks(installed: &mut Inside<'_>) -> Vec<Lack> {
+pub(super) fn lacks(installed: &mut Inside<'_>) -> Vec<Lack> {
     installed.at(|installed| {
         let wanted = installed.wanted();
         assert!(installed.is_current(&wanted));
@@ -32,7 +32,7 @@ fn lacks(installed: &mut Inside<'_>) -> Vec<Lack> {
 }
 
 /// Puts back what is missing, as often as that brings to light.
-fn mend(installed: &mut Inside<'_>) {
+pub(super) fn mend(installed: &mut Inside<'_>) {
     for _ in 0..5 {
         for lack in lacks(installed) {
             installed
@@ -115,7 +115,7 @@ fn what_is_taken_away_is_seen_and_put_back_and_meanwhile_nothing_leaves() {
 }
 
 /// A connection that nobody takes in; most thefts leave the table in force, which takes it in.
-fn connect_briefly(net: &Net) {
+pub(super) fn connect_briefly(net: &Net) {
     let _ = connect(&net.lan, V4);
 }
 
@@ -144,127 +144,6 @@ fn a_flushed_guard_keeps_the_lan_in_and_lets_neighbours_pass() {
     assert_eq!(net.state(), before);
     send_other(&net.lan);
     assert_eq!(net.leaked(), OTHERS, "nothing else kept it in");
-}
-
-fn ip(net: &Net, line: &str) {
-    let words: Vec<_> = line.split(' ').collect();
-    net.router.run("ip", &words).unwrap();
-}
-
-/// Makes `lan0` a port of a bridge that gets its addresses, as a network manager does.
-fn bridge(net: &Net) {
-    ip(net, "link add br-lan type bridge");
-    ip(net, "link set br-lan up");
-    ip(net, "link add share0 link br-lan type macvlan");
-    ip(net, "link set lan0 master br-lan");
-    for address in ["10.1.0.1/24", "fd00:1::1/64"] {
-        ip(net, &format!("addr del {address} dev lan0"));
-        ip(net, &format!("addr add {address} dev br-lan"));
-    }
-    // Until the bridge forwards and the neighbours know each other.
-    let pings = || net.lan.run("ping", &["-c1", "-W1", "10.1.0.1"]).is_ok();
-    assert!((0..20).any(|_| pings()), "the bridge forwards");
-}
-
-#[test]
-fn a_lan_behind_a_bridge_that_is_not_named_is_kept_in() {
-    if !privileged("a_lan_behind_a_bridge_that_is_not_named_is_kept_in") {
-        return;
-    }
-    let net = Net::new();
-    let it = interception();
-    net.router.enter(|| it.guard()).unwrap().unwrap();
-    let mut installed = Inside::install(&net.router, &it);
-    assert_eq!(lacks(&mut installed), []);
-    bridge(&net);
-    net.uplink.run("nft", &["reset", "counters"]).unwrap();
-    mend(&mut installed);
-    let ports = installed.at(|installed| installed.ports().to_vec());
-    assert_eq!((&*ports[0].name, &*ports[0].master), ("lan0", "br-lan"));
-    assert_eq!(ports[0].surfaces, ["br-lan", "share0"]);
-    let silent = |when: &str| {
-        send_other(&net.lan);
-        connect_briefly(&net);
-        assert_eq!(net.leaked(), 0, "{when}");
-    };
-    silent("with a client");
-    // The client's own lines alone, without its table, and the guard alone.
-    net.router.run("nft", &["flush", "ruleset"]).unwrap();
-    silent("without tables");
-    mend(&mut installed);
-    installed.remove();
-    silent("with the guard");
-    // Nor does one begin that would take in nothing; the guard that was on before the bridge is told of it.
-    net.router.enter(guard_off).unwrap().unwrap();
-    ip(&net, "link set lan0 nomaster");
-    net.router.enter(|| it.guard()).unwrap().unwrap();
-    ip(&net, "link set lan0 master br-lan");
-    let refused = net.router.enter(|| it.install().map(drop)).unwrap();
-    let said = refused.unwrap_err().to_string();
-    let wanted = "lan0 is a port of br-lan: name br-lan in `interfaces`";
-    assert!(said.contains(wanted), "{said}");
-    let pings = || net.lan.run("ping", &["-c1", "-W1", "10.1.0.1"]).is_ok();
-    assert!((0..20).any(|_| pings()), "the bridge forwards again");
-    net.uplink.run("nft", &["reset", "counters"]).unwrap();
-    silent("with the guard after a client that did not start");
-    // With the bridge's own name all is well, whatever its ports are.
-    let named = Interception {
-        interfaces: ["br-lan", "share0", "lan0"].map(String::from).into(),
-        ..it
-    };
-    let mut installed = Inside::install(&net.router, &named);
-    assert!(installed.at(|installed| installed.ports().is_empty()));
-    installed.remove();
-    net.router.enter(guard_off).unwrap().unwrap();
-    send_other(&net.lan);
-    assert_ne!(net.leaked(), 0, "nothing else kept it in");
-}
-
-#[test]
-fn a_bridge_that_is_made_after_the_guard_lets_nothing_out() {
-    if !privileged("a_bridge_that_is_made_after_the_guard") {
-        return;
-    }
-    let net = Net::new();
-    let before = net.router.run("nft", &["list", "ruleset"]).unwrap();
-    let it = interception();
-    net.router.enter(|| it.guard()).unwrap().unwrap();
-    bridge(&net);
-    net.uplink.run("nft", &["reset", "counters"]).unwrap();
-    send_other(&net.lan);
-    connect_briefly(&net);
-    assert_eq!(net.leaked(), 0, "what the bridge gives to the router");
-    let shown = net.router.enter(guard_listing).unwrap().unwrap().unwrap();
-    assert!(shown.contains("table bridge bentpipe_guard"), "{shown}");
-    // The routing rule alone, without the table of IP.
-    net.router
-        .run("nft", &["delete", "table", "inet", "bentpipe_guard"])
-        .unwrap();
-    send_other(&net.lan);
-    assert_eq!(net.leaked(), 0, "what the table of IP does not see");
-    net.router.enter(|| it.guard()).unwrap().unwrap();
-    // Where bridge and port are both named, what may pass does.
-    let both = Interception {
-        interfaces: ["br-lan", "lan0"].map(String::from).into(),
-        bypass: vec!["192.0.2.1/32".parse().unwrap()],
-        ..it.clone()
-    };
-    net.router.enter(|| both.guard()).unwrap().unwrap();
-    let reached = connect(&net.lan, V4).unwrap_err().kind();
-    assert_eq!(reached, ErrorKind::ConnectionRefused);
-    net.uplink.run("nft", &["reset", "counters"]).unwrap();
-    net.router.enter(|| it.guard()).unwrap().unwrap();
-    // The uplink as another port of the same bridge.
-    ip(&net, "link set wan0 master br-lan");
-    let address = ["addr", "add", "10.1.0.9/24", "dev", "up0"];
-    net.uplink.run("ip", &address).unwrap();
-    let ping = || net.lan.run("ping", &["-c1", "-W1", "10.1.0.9"]);
-    assert!((0..3).all(|_| ping().is_err()));
-    assert_eq!(net.leaked(), 0, "what the bridge hands on");
-    net.router.enter(guard_off).unwrap().unwrap();
-    assert_eq!(net.router.run("nft", &["list", "ruleset"]).unwrap(), before);
-    assert!((0..20).any(|_| ping().is_ok()), "nothing else kept it in");
-    ip(&net, "link set wan0 nomaster");
 }
 
 #[test]
