@@ -165,8 +165,12 @@ fn ipv6_waits_for_the_servers_answer_once_it_has_led_nowhere() {
     let end = stream.read(&mut [0]).expect_err("it is not there");
     assert_eq!(end.kind(), ErrorKind::ConnectionReset);
     await_line(&site, "the server does not reach an IPv6 destination");
-    let (stream, took) = connect(&user, at(WEB6.into(), 8102));
-    assert!(stream.is_err() && took > RTT, "accepted after {took:?}");
+    // The gate is in the kernel a moment after the line is in the log, and on a busy machine a longer one.
+    let waits = |_| {
+        let (stream, took) = connect(&user, at(WEB6.into(), 8102));
+        stream.is_err() && took > RTT
+    };
+    assert!((0..10).any(waits), "accepted at once");
     let service = |address, port| Service::start(&web, at(address, port), who).expect("a server");
     let v4 = service(WEB.into(), 8103);
     let (stream, took) = connect(&user, v4.address);
