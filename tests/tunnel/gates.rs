@@ -11,7 +11,7 @@ use bentpipe_emulator::topology::{GATEWAY_WAN, GATEWAY_WAN6, USER, WEB, WEB6, ho
 use bentpipe_testbed::peer::{PATIENCE, Service, read_to_eof, set_patience, who};
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::Place;
-use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::site::{Carried, Site, SiteConfig};
 
 use crate::BENTPIPE;
 
@@ -200,4 +200,39 @@ fn await_line(site: &Site, line: &str) {
         found()
     });
     assert!(tried, "`{line}` is not in\n{}", site.logs());
+}
+
+#[test]
+fn behind_splitters_connections_wait_as_well() {
+    if !privileged("gates: splitters") {
+        return;
+    }
+    let waits =
+        "[intercept]\ninterfaces = [\"lan0\"]\n[[rule]]\nports = [8025]\noptimistic = false\n";
+    for carried in [Carried::IntegratedAtTerminal, Carried::Distributed] {
+        let site = Site::start(SiteConfig {
+            carried,
+            client_tables: waits.into(),
+            ..SiteConfig::new(BENTPIPE)
+        });
+        let site = site.expect("a site");
+        let (user, web): (Place, Place) = (site.topology.user().into(), site.topology.web().into());
+        for address in [IpAddr::from(WEB), WEB6.into()] {
+            let service = Service::start(&web, SocketAddr::new(address, 8025), who);
+            let service = service.expect("a server");
+            let (stream, took) = connect(&user, service.address);
+            let last = seen(stream.expect("a connection"));
+            assert_ne!(last, IpAddr::from(USER), "{carried:?}: nobody has split it");
+            assert!(
+                took >= RTT,
+                "{carried:?} {address}: accepted after {took:?}"
+            );
+            drop(service);
+            let (stream, took) = connect(&user, SocketAddr::new(address, 8025));
+            assert!(
+                stream.is_err() && took >= RTT,
+                "{carried:?} {address}: {took:?}"
+            );
+        }
+    }
 }
