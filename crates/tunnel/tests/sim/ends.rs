@@ -186,3 +186,19 @@ fn an_upload_under_way_is_reset_when_the_client_ends_it() {
     let got: Vec<_> = world.origins.uploads.iter().map(|(_, got)| *got).collect();
     assert_eq!(got, [0], "it ended in order");
 }
+
+#[test]
+fn a_flow_that_begins_after_the_close_does_not_keep_the_connection() {
+    let mut world = ready();
+    world.timed_download(10_000);
+    close_when_idle(&mut world, client);
+    let tunnel = world.tunnel();
+    let (held, quic) = client(&mut world)
+        .connection(tunnel)
+        .expect("for three PTO")
+        .parts();
+    held.open(quic, source(1000), None, Bytes::from_static(b"hello"))
+        .expect("a flow");
+    world.run_for(3 * SETTLED);
+    assert_eq!(client(&mut world).connections().count(), 0);
+}

@@ -260,9 +260,9 @@ impl Flows {
             .collect()
     }
 
-    /// True if a relay still delivers what has come.
+    /// True if a relay still delivers what has come of a flow that needs no connection any more.
     pub(super) fn are_delivered(&self) -> bool {
-        self.all.values().any(Flow::is_delivered)
+        self.all.values().any(|flow| flow.has_crossed(true))
     }
 
     /// True if a flow waits to be written.

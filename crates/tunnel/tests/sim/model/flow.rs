@@ -138,8 +138,8 @@ impl Flow {
         let end = &mut self.ends[Side::Server.index()];
         assert!(end.place.is_none(), "opened twice");
         end.place = Some(place);
-        // Whoever hears of the flow has not forgotten its tunnel.
-        self.lost = false;
+        // Whoever hears of the flow has not forgotten its tunnel; a close may be on its way.
+        self.lost &= self.stopped;
         self.dialling = Some(Dialling::begin(dice, now, self.prompt));
     }
 
