@@ -97,9 +97,12 @@ impl Repairs {
         while written < max
             && let Some(repair) = self.outgoing.poll(now, size)
         {
-            written += repair.len();
-            // There is room for it: no more than a batch is ever waiting.
-            let _ = datagrams.send(repair, false);
+            let length = repair.len();
+            // There is room for it: no more than a batch is ever waiting. One that was made while the path took larger datagrams
+            // is dropped: what it would repair is said again by QUIC.
+            if datagrams.send(repair, false).is_ok() {
+                written += length;
+            }
         }
         written
     }
