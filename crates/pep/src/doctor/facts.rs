@@ -244,6 +244,8 @@ pub(super) struct ClientFacts {
     pub(super) interfaces: Vec<String>,
     /// Interfaces that it takes in and that do not exist.
     pub(super) missing: Vec<String>,
+    /// Interfaces that it takes in and on which the way back to a source is looked for with the packet's mark (`src_valid_mark`).
+    pub(super) by_mark: Vec<String>,
     /// Interfaces that it takes in and that are ports of others.
     pub(super) ports: Vec<Port>,
     /// Routes that lead hosts of these interfaces elsewhere.

@@ -84,7 +84,7 @@ fn shake(config: &PepConfig, to: SocketAddr) -> HandshakeResult {
 }
 
 /// How the kernel checks sources of what comes in by an interface.
-fn source_check(interface: &str) -> Option<SourceCheck> {
+pub(super) fn source_check(interface: &str) -> Option<SourceCheck> {
     let value = |of: &str, name: &str| {
         let file = format!("/proc/sys/net/ipv4/conf/{of}/{name}");
         text(file).trim().parse::<u64>().ok()
