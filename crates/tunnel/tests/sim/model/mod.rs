@@ -122,6 +122,11 @@ impl Run {
             self.contest();
         }
         self.world.run_for(Duration::from_secs(10));
+        if self.has_stops {
+            // A close that the link has lost is found out when nothing is heard for long.
+            let holds = |world: &World| held(&world.server) != (0, 0, 0);
+            self.world.run_while(PATIENCE, holds);
+        }
         let left = [&self.world.terminals[0].engine, &self.world.server].map(held);
         assert_eq!(
             left,
