@@ -45,6 +45,8 @@ pub(super) struct Wait {
     pub(super) flow: Option<Flow>,
     /// Told of the host's further attempts.
     attempted: Rc<Notify>,
+    /// Told once the server has answered: a connection that the table lets in before, because a doubt has ended, waits for it.
+    pub(super) answered: Rc<Notify>,
 }
 
 /// After this time an opening segment that the table let pass has become a connection.
@@ -164,6 +166,7 @@ async fn ask(front: Rc<Front>, opening: Opening, attempted: Rc<Notify>) {
             front.doubts.on_outcome(destination, ReplyCode::Ok);
             if let Some(wait) = front.waiting.borrow_mut().get_mut(&opening) {
                 wait.flow = Some(opened.flow);
+                wait.answered.notify_one();
             }
             // A host that does not come back has given up.
             let _ = timeout(ADMITTED_FOR, admit(&front, opening, &attempted)).await;
@@ -174,7 +177,9 @@ async fn ask(front: Rc<Front>, opening: Opening, attempted: Rc<Notify>) {
         }
         Err(NotOpened::Application | NotOpened::NoServer) => {}
     }
-    front.waiting.borrow_mut().remove(&opening);
+    if let Some(wait) = front.waiting.borrow_mut().remove(&opening) {
+        wait.answered.notify_one();
+    }
 }
 
 /// Admits `opening`, and again after each attempt that is not taken in: a table that was put back, or follows a changed

@@ -24,7 +24,7 @@ use super::Context;
 use super::direct::Decisions;
 use super::doubt::Doubts;
 use super::flow::{Answer, Intake, carry};
-use super::gatekeeper::{self, Waiting, to_tunnel};
+use super::gatekeeper::{self, Wait, Waiting, to_tunnel};
 use super::names::Lesson;
 use super::share::{Shares, WAITING};
 use super::upkeep::Upkeep;
@@ -365,6 +365,12 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
         destination: canonical(destination),
     };
     let destination = opening.destination;
+    let pending = |wait: &Wait| wait.flow.is_none().then(|| wait.answered.clone());
+    let pending = front.waiting.borrow().get(&opening).and_then(pending);
+    if let Some(answered) = pending {
+        // Another flow would leave the one that is asked for without a host.
+        answered.notified().await;
+    }
     let admitted = front.waiting.borrow_mut().remove(&opening);
     let admitted = admitted.and_then(|wait| wait.flow);
     let outcome = match admitted {
