@@ -25,7 +25,7 @@ impl Drop for Attended {
 }
 
 impl Attendance {
-    /// Nobody is there, and the client runs.
+    /// Attendance of a client that runs and answers nobody yet.
     pub(super) fn new() -> Rc<Self> {
         Rc::new(Self {
             open: Cell::default(),

@@ -101,10 +101,7 @@ impl Lookups {
         if !ended {
             self.under_way.borrow_mut().insert(host.to_owned(), lookup);
         }
-        let mut found = found?;
-        for address in &mut found {
-            address.set_port(port);
-        }
+        let found = names::at_port(found?, port);
         match found.is_empty() {
             true => Err(io::ErrorKind::NotFound.into()),
             false => Ok(found),

@@ -57,16 +57,10 @@ impl From<Vec<IpAddr>> for NameAddresses<'_> {
 impl<'a> NameAddresses<'a> {
     /// Addresses to dial at `port`.
     pub(crate) fn at(self, port: u16) -> Found<'a> {
-        let at_port = move |mut found: Vec<SocketAddr>| {
-            for address in &mut found {
-                address.set_port(port);
-            }
-            found
-        };
         let later = self.later.map(|later| -> dial::Later<'a> {
-            Box::pin(async move { at_port(later.await.unwrap_or_default()) })
+            Box::pin(async move { at_port(later.await.unwrap_or_default(), port) })
         });
-        Found::new(at_port(self.known), later)
+        Found::new(at_port(self.known, port), later)
     }
 
     /// Addresses that this machine has a route to.
@@ -81,6 +75,14 @@ impl<'a> NameAddresses<'a> {
         });
         self
     }
+}
+
+/// These addresses at `port`.
+pub(super) fn at_port(mut found: Vec<SocketAddr>, port: u16) -> Vec<SocketAddr> {
+    for address in &mut found {
+        address.set_port(port);
+    }
+    found
 }
 
 /// These addresses at port 0.

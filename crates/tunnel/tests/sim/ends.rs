@@ -138,6 +138,11 @@ fn server(world: &mut World) -> &mut Engine {
     &mut world.server
 }
 
+/// Bytes of each upload that has ended at its destination; zero if that was by a reset.
+fn uploaded(world: &World) -> Vec<u64> {
+    world.origins.uploads.iter().map(|(_, got)| *got).collect()
+}
+
 #[test]
 fn an_upload_that_has_ended_arrives_though_the_client_stops_then() {
     // Of what leaves last, something is lost.
@@ -148,8 +153,7 @@ fn an_upload_that_has_ended_arrives_though_the_client_stops_then() {
     world.run_for(SETTLED / 5);
     close_when_idle(&mut world, client);
     world.run_for(SETTLED);
-    let got: Vec<_> = world.origins.uploads.iter().map(|(_, got)| *got).collect();
-    assert_eq!(got, [2_000_000], "zero: it was reset");
+    assert_eq!(uploaded(&world), [2_000_000], "zero: it was reset");
 }
 
 #[test]
@@ -183,8 +187,7 @@ fn an_upload_under_way_is_reset_when_the_client_ends_it() {
         .expect("it is up")
         .close(now, 0, "stopped".into());
     world.run_for(SETTLED);
-    let got: Vec<_> = world.origins.uploads.iter().map(|(_, got)| *got).collect();
-    assert_eq!(got, [0], "it ended in order");
+    assert_eq!(uploaded(&world), [0], "it ended in order");
 }
 
 #[test]
