@@ -1,8 +1,10 @@
 //! Policy routing by our marks: packets with one mark are delivered to this machine, those with another
 //! go into our device.
 //!
-//! TPROXY chooses the socket, routing must still be told that a foreign destination is local: one rule
-//! per family and a routing table of ours. Nothing else's rules are touched.
+//! TPROXY chooses the socket, routing must still be told that a foreign destination is local: rules of each
+//! family and a routing table of ours. Nothing else's rules are touched. Each rule names where the packets come
+//! from: the kernel, which may look for the way back to a packet's source with the packet's mark (`src_valid_mark`),
+//! asks for it as if this machine sent there, and would else find the source to be this machine.
 
 use std::fs;
 use std::io;
@@ -12,16 +14,28 @@ use crate::policy_rule::{Action, Family, PolicyRule, TableRoute, Way};
 /// The metric of what catches packets while the device is missing: worse than any other.
 const LAST: u32 = u32::MAX;
 
-/// Route of all packets whose mark, under `mask`, is `mark`, whatever their destination.
+/// Packets that a [`MarkedRoute`] is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MarkedRoute {
+pub struct MarkedPackets {
     /// The mark to match.
     pub mark: u32,
+    /// The interface that the packets come in by, [`OWN`] for those that this machine sends; `None`: whichever.
+    pub iif: Option<String>,
+}
+
+/// Name that stands in routing rules for the packets that this machine itself sends.
+pub const OWN: &str = "lo";
+
+/// Route of packets with a mark, whatever their destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MarkedRoute {
+    /// The packets; none lead there if empty.
+    pub packets: Vec<MarkedPackets>,
     /// Bits of the mark that count.
     pub mask: u32,
     /// The number of a routing table that nobody else uses.
     pub table: u32,
-    /// The rule's priority; before 32766, where the table `main` is consulted, or after it for what has no other way.
+    /// The priority of the rules; before 32766, where the table `main` is consulted, or after it for what has no other way.
     pub priority: u32,
     /// Goal of the packets.
     pub target: Target,
@@ -81,7 +95,7 @@ impl MarkedRoute {
     /// The privilege is missing.
     pub fn remove(&self) -> io::Result<()> {
         for family in Family::usable() {
-            self.rule(family).delete()?;
+            self.remove_rules(family, &[])?;
             for route in TableRoute::list(family, self.table)? {
                 route.delete()?;
             }
@@ -89,14 +103,38 @@ impl MarkedRoute {
         Ok(())
     }
 
+    /// Leads these packets there and no others that a rule leads there now.
+    ///
+    /// # Errors
+    /// The privilege is missing.
+    pub fn keep_rules(&self) -> io::Result<()> {
+        let wanted = self.rules();
+        wanted.iter().try_for_each(PolicyRule::add)?;
+        let mut families = Family::usable().into_iter();
+        families.try_for_each(|family| self.remove_rules(family, &wanted))
+    }
+
+    /// Removes the rules that lead to the table, whichever packets they are for, but those of `wanted`.
+    fn remove_rules(&self, family: Family, wanted: &[PolicyRule]) -> io::Result<()> {
+        let leads_there = |rule: &&PolicyRule| {
+            rule.priority == self.priority && rule.action == Action::Table(self.table)
+        };
+        let present = PolicyRule::list(family)?;
+        let superfluous = present.iter().filter(leads_there);
+        superfluous
+            .filter(|rule| !wanted.contains(rule))
+            .try_for_each(PolicyRule::delete)
+    }
+
     /// The rules that there are to be now.
     #[must_use]
     pub fn rules(&self) -> Vec<PolicyRule> {
-        let families = Family::usable();
-        families
-            .into_iter()
-            .map(|family| self.rule(family))
-            .collect()
+        let families = Family::usable().into_iter();
+        let rules = families.flat_map(|family| {
+            let rule = move |packets| self.rule(family, packets);
+            self.packets.iter().map(rule)
+        });
+        rules.collect()
     }
 
     /// The routes that there are to be now, those into the device if it is `attached`.
@@ -127,12 +165,12 @@ impl MarkedRoute {
         routes
     }
 
-    fn rule(&self, family: Family) -> PolicyRule {
+    fn rule(&self, family: Family, packets: &MarkedPackets) -> PolicyRule {
         PolicyRule {
             family,
             priority: self.priority,
-            iif: None,
-            mark: Some((self.mark, self.mask)),
+            iif: packets.iif.clone(),
+            mark: Some((packets.mark, self.mask)),
             from: None,
             action: Action::Table(self.table),
         }

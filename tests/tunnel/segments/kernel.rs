@@ -125,6 +125,25 @@ fn an_interface_that_is_renamed_is_missed() {
     });
 }
 
+#[test]
+fn flows_are_relayed_where_sources_are_checked_by_mark() {
+    on_site("PEPs and strict checks of sources", joined, |site| {
+        for pep in [site.topology.terminal(), site.topology.gateway()] {
+            // As `wg-quick` and distributions set it.
+            let words = "cd /proc/sys/net/ipv4/conf; for one in all lan0 wan0; do \
+                 [ -e $one ] || continue; echo 1 > $one/rp_filter; echo 1 > $one/src_valid_mark; done";
+            pep.run("sh", &["-c", words])?;
+        }
+        for (number, route) in site.routes().iter().enumerate() {
+            let relayed = site.figure(Pep::Terminal, "/relayed_total")?;
+            half_close(route)?;
+            let after = site.figure(Pep::Terminal, "/relayed_total")?;
+            ensure!(after > relayed, "route {number}: nothing is relayed");
+        }
+        Ok(())
+    });
+}
+
 /// Waits until a log has `line`.
 fn until_told(site: &PepSite, line: &str) -> Result<()> {
     let deadline = Instant::now() + SOON;

@@ -179,21 +179,9 @@ pub(super) struct PepFacts {
     pub(super) forwarding: Vec<String>,
     /// Chains of others that drop what is forwarded and accept nothing of the PEP's devices, each with the mend.
     pub(super) closed_chains: Trial<Vec<(BaseChain, String)>>,
-    /// Checks of sources, by interface.
-    pub(super) source_checks: Vec<SourceCheck>,
     /// Public key of this PEP.
     pub(super) public_key: Option<String>,
     pub(super) meeting: MeetingFacts,
-}
-
-/// Check of sources of what comes in by an interface.
-#[derive(Clone, Debug)]
-pub(super) struct SourceCheck {
-    pub(super) interface: String,
-    /// `rp_filter` in force there.
-    pub(super) rp_filter: u64,
-    /// The way back is looked for with the packet's mark (`src_valid_mark`).
-    pub(super) by_mark: bool,
 }
 
 /// Place at which two PEPs meet.
@@ -244,8 +232,6 @@ pub(super) struct ClientFacts {
     pub(super) interfaces: Vec<String>,
     /// Interfaces that it takes in and that do not exist.
     pub(super) missing: Vec<String>,
-    /// Interfaces that it takes in and on which the way back to a source is looked for with the packet's mark (`src_valid_mark`).
-    pub(super) by_mark: Vec<String>,
     /// Interfaces that it takes in and that are ports of others.
     pub(super) ports: Vec<Port>,
     /// Routes that lead hosts of these interfaces elsewhere.

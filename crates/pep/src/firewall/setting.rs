@@ -137,13 +137,12 @@ impl Setting {
         settings
     }
 
-    /// Interfaces but the `intercepted` ones, where checks of packets' sources do not heed marks: routing rules that drop
-    /// what has no mark would make them drop every answer. What comes in by an intercepted interface bears a mark that
-    /// leads elsewhere than its way back, and must be checked without.
-    pub(crate) fn unheeded(intercepted: &[String]) -> io::Result<Vec<Self>> {
-        let others = interfaces()?.into_iter();
-        let others = others.filter(|name| name != "lo" && !intercepted.contains(name));
-        let marks = others.map(|interface| Self {
+    /// Interfaces where checks of packets' sources do not heed marks. The kernel checks what is forwarded to the LAN as if the LAN sent
+    /// the other way, and routing rules drop what the LAN sends without a mark: every answer would be dropped, and what hosts of
+    /// one LAN send to those of another.
+    pub(crate) fn unheeded() -> io::Result<Vec<Self>> {
+        let all = interfaces()?.into_iter().filter(|name| name != "lo");
+        let marks = all.map(|interface| Self {
             kind: Kind::Marks,
             interface,
         });

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bentpipe_segments::Side;
 use bentpipe_sys::link::{self, Address, Link};
 use bentpipe_sys::policy_rule::{Family, PolicyRule, TableRoute};
+use bentpipe_sys::route::MarkedRoute;
 use bentpipe_sys::watch::{Change, Object};
 use bentpipe_sys::written_table::WrittenTable;
 
 use super::devices::{self, ADDRESS, LOOSE, MTU, settings};
-use super::rules::{SIDES, route};
+use super::rules::{SIDES, interfaces, route};
 use super::surroundings::PepSurroundings;
 use crate::config::Sides;
 use crate::firewall::PEP_TABLE;
@@ -50,7 +51,7 @@ impl KernelPart for PepPart {
             Self::Device(side) => Object::Link(devices::name(side).into()),
             Self::Address(_, index) => Object::Address(index),
             Self::Setting(_) => Object::Setting,
-            Self::Route(side) => Object::Route(route(side).table),
+            Self::Route(side) => Object::Route(route(side, &[]).table),
             Self::Rule(_) => Object::Rule,
             Self::Table => Object::Table(PEP_TABLE.into()),
         }
@@ -78,8 +79,7 @@ pub(super) struct KeptRules {
     /// Content of the table, as between its braces.
     body: String,
     table: WrittenTable,
-    /// Interfaces of both sides.
-    interfaces: Vec<String>,
+    sides: Sides,
     /// Interfaces that are not there, as the log was told.
     missing: Vec<String>,
     surroundings: PepSurroundings,
@@ -95,19 +95,24 @@ impl KeptRules {
         let mut kept = Self {
             body,
             table: WrittenTable::new(PEP_TABLE),
-            interfaces: [&sides.lan[..], &sides.wan].concat(),
+            sides: sides.clone(),
             missing: Vec::new(),
             surroundings: PepSurroundings::new(sides.clone()),
             lacks: LackLines::default(),
         };
         for side in SIDES {
-            route(side).install()?;
-            route(side).attach()?;
+            kept.route(side).install()?;
+            kept.route(side).attach()?;
         }
         // Last, so that nothing is marked that has no way.
         kept.table.write(&kept.body)?;
         kept.look_around(&link::links()?, &link::addresses()?);
         Ok(kept)
+    }
+
+    /// Route of packets from `side` into their device.
+    fn route(&self, side: Side) -> MarkedRoute {
+        route(side, interfaces(&self.sides, side))
     }
 
     /// Lines about what is in the way, for `status`.
@@ -122,7 +127,8 @@ impl KeptRules {
     /// Tells the log which interfaces of `lan` and `wan` are not there, when that changes.
     fn tell_missing(&mut self, links: &[Link]) {
         let lacks = |name: &&String| links.iter().all(|link| link.name != **name);
-        let missing: Vec<_> = self.interfaces.iter().filter(lacks).cloned().collect();
+        let Sides { lan, wan, .. } = &self.sides;
+        let missing: Vec<_> = lan.iter().chain(wan).filter(lacks).cloned().collect();
         if missing != self.missing {
             match missing.is_empty() {
                 true => tracing::info!("every interface of `lan` and `wan` is there again"),
@@ -159,7 +165,7 @@ fn look_at_device(
     if settings(side).iter().any(differs) {
         found.push((PepPart::Setting(side), "were changed"));
     }
-    let wanted = route(side);
+    let wanted = route(side, &[]);
     let mut present = Vec::new();
     for family in Family::usable() {
         present.extend(TableRoute::list(family, wanted.table)?);
@@ -194,7 +200,12 @@ impl Subject for KeptRules {
             for family in Family::usable() {
                 rules.extend(PolicyRule::list(family)?);
             }
-            if route(side).rules().iter().any(|rule| !rules.contains(rule)) {
+            if self
+                .route(side)
+                .rules()
+                .iter()
+                .any(|rule| !rules.contains(rule))
+            {
                 found.push((PepPart::Rule(side), "is gone"));
             }
         }
@@ -212,20 +223,20 @@ impl Subject for KeptRules {
                 let mtu = u32::try_from(MTU).unwrap_or(u32::MAX);
                 link::set_up(devices::name(side), mtu)?;
                 // The route went with it.
-                route(side).attach()
+                self.route(side).attach()
             }
             PepPart::Address(side, _) => {
                 // One of another scope would stay as it is.
                 link::delete_address(devices::name(side), ADDRESS)?;
                 link::add_local_address(devices::name(side), ADDRESS)?;
-                route(side).attach()
+                self.route(side).attach()
             }
             PepPart::Setting(side) => {
                 let mut changed = settings(side).into_iter().filter(differs);
                 changed.try_for_each(|(file, value)| fs::write(file, value))
             }
-            PepPart::Route(side) => route(side).attach(),
-            PepPart::Rule(side) => route(side).rules().iter().try_for_each(PolicyRule::add),
+            PepPart::Route(side) => self.route(side).attach(),
+            PepPart::Rule(side) => self.route(side).keep_rules(),
             PepPart::Table => self.table.write(&self.body),
         }
     }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! So a PEP that is gone, however it went, stands in nobody's way; what it leaves behind is replaced by the next one. A table
-//! has one way for all packets, and a device one side: hence a rule for each side, however many interfaces it has. What other
+//! has one way for all packets, and a device one side: hence a mark for each side, and a rule for each of its interfaces. What other
 //! programs take away of all this is put back (`kept.rs`).
 
 use std::cell::RefCell;
@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use bentpipe_segments::Side;
 use bentpipe_sys::nft::{self, Table};
-use bentpipe_sys::route::{MarkedRoute, Target};
+use bentpipe_sys::route::{MarkedPackets, MarkedRoute, Target};
 
 use super::devices::name;
 use super::kept::{KeptRules, LackLines};
-use crate::config::PepConfig;
+use crate::config::{PepConfig, Sides};
 use crate::firewall::{Chain, Family, Mark, PEP_TABLE, TRIAL_TABLE, anonymous};
 use crate::kernel::{Guardian, Repairs};
 use crate::status::KernelRepair;
@@ -93,7 +93,7 @@ pub(crate) fn trial(config: &PepConfig) -> io::Result<()> {
 fn remove() {
     let _ = Table::new(PEP_TABLE).remove();
     for side in SIDES {
-        let _ = route(side).remove();
+        let _ = route(side, &[]).remove();
     }
 }
 
@@ -109,10 +109,22 @@ const fn value(side: Side) -> u32 {
     }
 }
 
-/// Route of packets from `side` into their device.
-pub(super) fn route(side: Side) -> MarkedRoute {
-    MarkedRoute {
+/// Interfaces of `side`.
+pub(super) fn interfaces(sides: &Sides, side: Side) -> &[String] {
+    match side {
+        Side::Lan => &sides.lan,
+        Side::Wan => &sides.wan,
+    }
+}
+
+/// Route of packets from `side`, which come in by `interfaces`, into their device.
+pub(super) fn route(side: Side, interfaces: &[String]) -> MarkedRoute {
+    let packets = interfaces.iter().map(|name| MarkedPackets {
         mark: value(side),
+        iif: Some(name.clone()),
+    });
+    MarkedRoute {
+        packets: packets.collect(),
         mask: MASK,
         table: match side {
             Side::Lan => 25_202,
@@ -129,11 +141,10 @@ pub(super) fn route(side: Side) -> MarkedRoute {
 /// The chains, as between the braces of the table.
 fn body(config: &PepConfig) -> String {
     let mut chain = Chain::at("take", "filter", "prerouting priority mangle");
-    for (side, interfaces) in [
-        (Side::Lan, &config.sides.lan),
-        (Side::Wan, &config.sides.wan),
-    ] {
-        let names = interfaces.iter().map(|name| format!("\"{name}\""));
+    for side in SIDES {
+        let names = interfaces(&config.sides, side)
+            .iter()
+            .map(|name| format!("\"{name}\""));
         let from = format!("iifname {}", anonymous(names));
         let set = mark(side).set();
         // What is for this machine itself is looked up before any mark counts.

@@ -194,7 +194,7 @@ fn senders(wanted: &Wanted, family: Family) -> Vec<Sender> {
 impl Sender {
     /// Destination of which `rule` takes what this sender sends there; `None` if it takes nothing.
     fn loses(&self, rule: &PrecedingRule, wanted: &Wanted, in_force: bool) -> Option<IpAddr> {
-        let mark = mark_of(rule, wanted)?;
+        let mark = self.mark_of(rule, wanted)?;
         let from = self.source(rule, wanted)?;
         let packet = |to| ProbePacket {
             from,
@@ -241,6 +241,26 @@ impl Sender {
         near.or_else(far).map(Some)
     }
 
+    /// Mark of ours that packets of this sender have which `rule` may take; `None` if it takes none of ours. Bits of others are those of
+    /// marks that others give, of which nothing is known.
+    fn mark_of(&self, rule: &PrecedingRule, wanted: &Wanted) -> Option<u32> {
+        let routing = wanted.routing;
+        let (mark, tunnel_mark) = match self.by {
+            Some(_) => (routing.mark, routing.tunnel_mark),
+            None => (routing.local_mark, routing.local_tunnel_mark),
+        };
+        let tcp = rule.protocol.is_none_or(|protocol| protocol == TCP);
+        let others = wanted.attached && rule.protocol.is_none_or(|protocol| protocol != TCP);
+        let matches = |ours: &u32| match rule.mark {
+            None => true,
+            Some((value, bits)) => {
+                (value ^ ours) & bits & routing.mask == 0 && value & bits & !routing.mask == 0
+            }
+        };
+        let tcp = tcp.then_some(mark).filter(matches);
+        tcp.or_else(|| others.then_some(tunnel_mark).filter(matches))
+    }
+
     /// True if the kernel's way to `host` leads by the sender's interface.
     fn is_behind(&self, host: IpAddr) -> bool {
         let way = ProbePacket {
@@ -254,25 +274,6 @@ impl Sender {
         };
         way.way().is_ok_and(|way| way.device == self.index)
     }
-}
-
-/// Mark of ours that packets have which `rule` may take; `None` if it takes none of ours. Bits of others are those of marks that others
-/// give, of which nothing is known.
-fn mark_of(rule: &PrecedingRule, wanted: &Wanted) -> Option<u32> {
-    let Routing {
-        mask,
-        mark,
-        tunnel_mark,
-        ..
-    } = wanted.routing;
-    let tcp = rule.protocol.is_none_or(|protocol| protocol == TCP);
-    let others = wanted.attached && rule.protocol.is_none_or(|protocol| protocol != TCP);
-    let matches = |ours: u32| match rule.mark {
-        None => true,
-        Some((value, bits)) => (value ^ ours) & bits & mask == 0 && value & bits & !mask == 0,
-    };
-    let tcp = tcp.then_some(mark).filter(|mark| matches(*mark));
-    tcp.or_else(|| others.then_some(tunnel_mark).filter(|mark| matches(*mark)))
 }
 
 /// Destinations on the internet that `rule` may take.

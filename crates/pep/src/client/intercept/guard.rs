@@ -30,7 +30,7 @@ impl Interception {
         let table = Table::new(GUARD_TABLE);
         let mut settings = Settings::left_behind(&table)?;
         settings.adopt_marks(Settings::left_behind(&Table::new(CLIENT_TABLE))?);
-        settings.note(Setting::unheeded(&self.interfaces)?);
+        settings.note(Setting::unheeded()?);
         let body = format!("{}{}", settings.set_of_marks(), body(self, &held));
         self.replace_guard(&table.replacement(&body))?;
         settings.apply()?;
@@ -193,11 +193,16 @@ fn forward(it: &Interception, held: &[String]) -> Chain {
 fn output(it: &Interception) -> Chain {
     let lan = (!it.interfaces.is_empty()).then(|| format!("oifname {{ {} }} return", names(it)));
     let routing = it.routing;
-    let marks = [routing.own(), routing.intercepted(), routing.tunnel()];
+    let marks = [
+        [routing.own()].as_slice(),
+        &routing.of_listeners(),
+        &routing.of_tunnel(),
+    ]
+    .concat();
     let chain = Chain::at("output", "filter", "output priority filter - 10")
         .rule("oifname \"lo\" return")
         .rules(lan)
-        .rules(marks.map(|mark| mark.borne() + " return"))
+        .rules(marks.iter().map(|mark| mark.borne() + " return"))
         .rule("ct direction reply return")
         .rules(NEIGHBOURS)
         .rule(format_args!("{ICMP} ct state related return"));

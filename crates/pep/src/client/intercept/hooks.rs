@@ -18,7 +18,7 @@ pub(super) fn prerouting(it: &Interception, held: &[String]) -> [Chain; 2] {
         .rules(packets::arriving(it))
         .rules(lan);
     if it.local {
-        let ours = it.routing.intercepted().borne();
+        let ours = it.routing.local_intercepted().borne();
         let dns = it
             .dns
             .map(|_| format!("iifname \"lo\" {ours} {DNS} goto dns"));
@@ -157,10 +157,12 @@ pub(super) fn output(it: &Interception) -> [Chain; 2] {
 pub(super) fn guard_out(it: &Interception) -> Chain {
     let wrong_way =
         |mark: String, device: &dyn Display| format!("{mark} oifname != \"{device}\" counter drop");
-    let tunnel = (!it.fail_open).then(|| wrong_way(it.routing.tunnel().borne(), &it.device.name));
+    let (tunnel, device) = (it.routing.of_tunnel(), &it.device.name);
+    let tunnel = tunnel.map(|mark| wrong_way(mark.borne(), device));
+    let intercepted = it.routing.of_listeners();
     Chain::at("guard_out", "filter", "postrouting priority mangle")
-        .rule(wrong_way(it.routing.intercepted().borne(), &"lo"))
-        .rules(tunnel)
+        .rules(intercepted.map(|mark| wrong_way(mark.borne(), &"lo")))
+        .rules((!it.fail_open).then_some(tunnel).into_iter().flatten())
         .rules(answers_astray(it))
 }
 

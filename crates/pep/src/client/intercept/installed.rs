@@ -195,7 +195,7 @@ impl Installed {
         if barrier::of_client(&self.current, &[]).is_empty() {
             return Ok(());
         }
-        let unheeded = Setting::unheeded(&self.current.interfaces)?;
+        let unheeded = Setting::unheeded()?;
         unheeded
             .iter()
             .try_for_each(|setting| self.settings.mend(setting, &self.table))?;
@@ -211,7 +211,8 @@ impl Installed {
     /// # Errors
     /// As [`Interception::install`], but what was in force stays. Marks and routing table cannot change.
     pub fn update(&mut self, changed: &Interception) -> io::Result<()> {
-        if changed.routes() != self.routes {
+        let routes = changed.routes();
+        if !leads_as(&routes, &self.routes) {
             return Err(invalid(
                 "marks and routing table cannot change while in force".into(),
             ));
@@ -222,7 +223,12 @@ impl Installed {
         let lan = Lan::present(&changed.interfaces, changed.device(), known)?;
         let kept = self.kept();
         let (body, exempt) = changed.prepared(&lan, &kept)?;
+        let mut rules = routes.iter().flat_map(MarkedRoute::rules);
+        rules.try_for_each(|rule| rule.add())?;
         self.replace(&body)?;
+        // What the table marks no more leads nowhere any more.
+        routes.iter().try_for_each(MarkedRoute::keep_rules)?;
+        self.routes = routes;
         lan.keep_in()?;
         let held_before = self.lan.surfaces();
         self.lan = lan;
@@ -370,6 +376,15 @@ impl Installed {
         let_go(&self.settings, &self.table)?;
         self.routes.iter().try_for_each(MarkedRoute::remove)
     }
+}
+
+/// True if the routes of both lists lead alike, whichever packets they are for.
+fn leads_as(routes: &[MarkedRoute], others: &[MarkedRoute]) -> bool {
+    let way = |route: &MarkedRoute| MarkedRoute {
+        packets: Vec::new(),
+        ..route.clone()
+    };
+    routes.iter().map(way).eq(others.iter().map(way))
 }
 
 /// True if `it` needs the second line for this machine's own traffic: that is taken in, and nothing of it may leave in clear.

@@ -4,9 +4,6 @@
 //! machine sends to hosts of the LAN: answers on their connections, in clear. So each of the LAN's prefixes has a second route
 //! to nowhere, of a metric so high that it counts only while there is no other. Rules in a table could do the same, but are
 //! flushed with it.
-//!
-//! Firewalls look for the way back to a packet's source (firewalld's `IPv6_rpfilter`: `fib saddr . mark . iif oif missing drop`), by the mark
-//! that the packet has, and our tables would lead them elsewhere. So these tables have the LAN's connected IPv6 prefixes as well.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,8 +25,6 @@ type Homes = BTreeMap<(String, bool), Vec<IpNet>>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Lan {
     prefixes: Vec<IpNet>,
-    /// IPv6 prefixes that are not of a link alone, with the interface of each.
-    ways: Vec<(IpNet, String)>,
     /// Addresses of this machine on the interfaces.
     addresses: Vec<IpAddr>,
     homes: Homes,
@@ -100,9 +95,6 @@ impl Lan {
             if address.prefix.prefix_len() > 0 {
                 let prefix = address.prefix.trunc();
                 lan.prefixes.push(prefix);
-                if prefix.addr().is_ipv6() && !is_link_local(&prefix) {
-                    lan.ways.push((prefix, name.clone()));
-                }
                 let home = (name.clone(), prefix.addr().is_ipv6());
                 lan.homes.entry(home).or_default().push(prefix);
             }
@@ -129,8 +121,6 @@ impl Lan {
             list.sort_unstable();
             list.dedup();
         }
-        self.ways.sort_unstable();
-        self.ways.dedup();
         self.addresses.sort_unstable();
         self.indices.sort_unstable();
     }
@@ -190,20 +180,7 @@ impl Lan {
         surfaces(&self.ports)
     }
 
-    /// Routes of the tables for marked packets, by which a firewall that looks for the way back to a LAN host finds it.
-    fn ways_back(&self) -> impl Iterator<Item = TableRoute> {
-        let of_table = |table: u32| {
-            self.ways.iter().map(move |(to, name)| TableRoute {
-                table,
-                to: *to,
-                metric: METRIC,
-                way: Way::Device(name.clone()),
-            })
-        };
-        tables().into_iter().flat_map(of_table)
-    }
-
-    /// The routes to nowhere, and those back to the LAN.
+    /// The routes to nowhere.
     pub(super) fn routes(&self) -> Vec<TableRoute> {
         let prefixes = self.homes.values().flatten();
         let mut routes: Vec<_> = prefixes
@@ -217,7 +194,6 @@ impl Lan {
             .collect();
         routes.sort_by_key(|route| route.to);
         routes.dedup();
-        routes.extend(self.ways_back());
         routes
     }
 
@@ -292,24 +268,13 @@ pub(super) fn let_out() -> io::Result<()> {
 
 fn remove_but(wanted: &[TableRoute]) -> io::Result<()> {
     for family in Family::usable() {
-        let mut routes = present(family)?;
-        for table in tables() {
-            let listed = TableRoute::list(family, table)?.into_iter();
-            routes.extend(listed.filter(|route| route.metric == METRIC));
-        }
-        for route in routes {
+        for route in present(family)? {
             if !wanted.contains(&route) {
                 route.delete()?;
             }
         }
     }
     Ok(())
-}
-
-/// Routing tables of marked packets.
-fn tables() -> [u32; 2] {
-    let routing = Routing::default();
-    [routing.table, routing.tunnel_table]
 }
 
 /// Routes to nowhere of ours that the main table has.

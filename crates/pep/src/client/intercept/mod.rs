@@ -191,7 +191,7 @@ impl Interception {
         Hold::remove_leftover()?;
         let table = Table::new(CLIENT_TABLE);
         let_go(&Settings::left_behind(&table)?, &table)?;
-        self.routing.route_of_listeners().remove()?;
+        self.route_of_listeners().remove()?;
         self.remove_packet_routes()
     }
 
@@ -224,9 +224,14 @@ impl Interception {
 
     fn routes(&self) -> Vec<MarkedRoute> {
         let packets = self.needs_device().then(|| self.packet_routes());
-        std::iter::once(self.routing.route_of_listeners())
+        std::iter::once(self.route_of_listeners())
             .chain(packets.into_iter().flatten())
             .collect()
+    }
+
+    fn route_of_listeners(&self) -> MarkedRoute {
+        self.routing
+            .route_of_listeners(&self.interfaces, self.local)
     }
 
     fn remove_packet_routes(&self) -> io::Result<()> {
@@ -237,7 +242,7 @@ impl Interception {
     fn packet_routes(&self) -> [MarkedRoute; 2] {
         let (routing, device) = (self.routing, &self.device.name);
         [
-            routing.route_of_device(device, !self.fail_open),
+            routing.route_of_device(&self.interfaces, device, !self.fail_open),
             routing.way_back_by_device(device),
         ]
     }

@@ -15,29 +15,58 @@ use crate::firewall::{Chain, Family};
 pub(super) fn chains(it: &Interception, own: &[IpAddr]) -> String {
     let direct = it.routing.direct().set();
     let mut chains = vec![Chain::new("direct").rule(direct + " accept")];
+    let sources = [
+        Some(PacketSource::Lan),
+        it.local.then_some(PacketSource::Own),
+    ];
+    let sources = sources.into_iter().flatten();
     if it.needs_device() {
-        chains.push(tunnelled(it));
+        chains.extend(sources.clone().map(|source| tunnelled(it, source)));
         chains.push(answers(it, own));
         if !it.device.published.is_empty() {
             chains.extend(published(it));
         }
         chains.push(assigned(it));
     }
+    chains.extend(sources.map(|source| other(it, source)));
+    chains.iter().map(Chain::to_string).collect()
+}
+
+/// Source of packets that are taken in; the packets of each have chains of their own.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum PacketSource {
+    /// Hosts of the LAN.
+    Lan,
+    /// This machine.
+    Own,
+}
+
+impl PacketSource {
+    /// End of the names of the source's chains.
+    pub(super) const fn suffix(self) -> &'static str {
+        match self {
+            Self::Lan => "",
+            Self::Own => "_own",
+        }
+    }
+}
+
+/// Chain of what is neither TCP nor DNS, or not carried as such.
+fn other(it: &Interception, source: PacketSource) -> Chain {
+    let suffix = source.suffix();
     // A browser then tries TCP, which is accelerated.
     let http3 = "udp dport 443 counter reject with icmpx type port-unreachable";
-    let other = Chain::new("other")
+    Chain::new(format!("other{suffix}"))
         .rules(
             it.reject_http3
                 .then(|| it.routing.intercepted().set_on_connection()),
         )
         .rules(it.reject_http3.then_some(http3))
         .rule(match it.other {
-            Other::Tunnel => "goto tunnelled",
-            Other::Direct => "goto direct",
-            Other::Drop => "counter drop",
-        });
-    chains.push(other);
-    chains.iter().map(Chain::to_string).collect()
+            Other::Tunnel => format!("goto tunnelled{suffix}"),
+            Other::Direct => "goto direct".to_owned(),
+            Other::Drop => "counter drop".to_owned(),
+        })
 }
 
 /// Rules by which what goes into the device gets an address of it, but for hosts that the other end knows by their own.
@@ -125,12 +154,13 @@ fn routed(it: &Interception) -> impl Iterator<Item = (Family, String)> {
 }
 
 /// Rules by which TCP of some destinations goes into the device.
-pub(super) fn tcp(it: &Interception) -> impl Iterator<Item = String> {
-    let of = |family: Family| {
+pub(super) fn tcp(it: &Interception, source: PacketSource) -> impl Iterator<Item = String> {
+    let suffix = source.suffix();
+    let of = move |family: Family| {
         let destinations = family.merged(&it.device.tcp.destinations)?;
         let header = family.header();
         Some(format!(
-            "meta l4proto tcp {header} daddr {destinations} goto tunnelled"
+            "meta l4proto tcp {header} daddr {destinations} goto tunnelled{suffix}"
         ))
     };
     let leads = it.device.tcp.leads.then_some(Family::BOTH);
@@ -154,23 +184,27 @@ fn published(it: &Interception) -> [Chain; 2] {
 }
 
 /// The connection is marked as well, for [`answers`].
-fn tunnelled(it: &Interception) -> Chain {
-    let mark = it.routing.tunnel();
+fn tunnelled(it: &Interception, source: PacketSource) -> Chain {
+    let mark = match source {
+        PacketSource::Lan => it.routing.tunnel(),
+        PacketSource::Own => it.routing.local_tunnel(),
+    };
     let refused = it.out_of_reach().map(|family| {
         let protocol = family.protocol();
         format!("meta nfproto {protocol} counter reject with icmpx type no-route")
     });
-    Chain::new("tunnelled")
+    let of_connection = it.routing.tunnel().set_on_connection();
+    Chain::new(format!("tunnelled{}", source.suffix()))
         .rules(refused)
-        .rule(format_args!("ct state new {}", mark.set_on_connection()))
+        .rule(format_args!("ct state new {of_connection}"))
         .rule(format_args!("{} accept", mark.set()))
 }
 
 /// The kernel's own ICMP errors about packets that the device delivered (nobody listens, too big, no such host) quote
 /// these, and must go back the way they came. Those about the LAN's packets (too many hops) go to the LAN.
 fn answers(it: &Interception, own: &[IpAddr]) -> Chain {
-    let tunnel = it.routing.tunnel();
-    let (ours, mark) = (tunnel.borne_by_connection(), tunnel.set());
+    let ours = it.routing.tunnel().borne_by_connection();
+    let mark = it.routing.local_tunnel().set();
     let mut chain = Chain::at("answers", "route", "output priority mangle - 1").rule(format_args!(
         "{ICMP} ct state related ct direction original {ours} {mark}"
     ));

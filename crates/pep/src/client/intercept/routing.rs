@@ -2,28 +2,36 @@
 
 use std::io;
 
-use bentpipe_sys::route::{MarkedRoute, Target};
+use bentpipe_sys::route::{MarkedPackets, MarkedRoute, OWN, Target};
 
 use super::invalid;
 use crate::firewall::Mark;
 
-/// Marks of packets and the routing tables that three of them lead to. The marks use the top four bits, which the
+/// Marks of packets and the routing tables that some of them lead to. The marks use the top four bits, which the
 /// common users of marks (Kubernetes, Tailscale, mwan3, WireGuard) leave alone.
+///
+/// What the LAN sends and what this machine sends have marks of their own: with one for both, the rule for this machine's packets would
+/// also answer who looks for the way back to a LAN host with the mark of what that has sent (the kernel with `src_valid_mark`, firewalld's
+/// `IPv6_rpfilter`), and no such host would be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Routing {
     /// The bits of the mark that are ours; others are left as they are.
     pub(super) mask: u32,
     /// The mark of intercepted packets.
     pub(super) mark: u32,
+    /// The mark of this machine's own packets that are intercepted, until they come back by loopback.
+    pub(super) local_mark: u32,
     /// The mark of our own sockets, exempt from interception; within `mask`, not `mark`.
     pub(super) own_mark: u32,
     /// The mark of packets for the device.
     pub(super) tunnel_mark: u32,
+    /// The mark of this machine's own packets for the device.
+    pub(super) local_tunnel_mark: u32,
     /// The mark of packets that may leave in clear.
     pub(super) direct_mark: u32,
     /// The routing table for intercepted packets.
     pub(super) table: u32,
-    /// The routing table for packets with `tunnel_mark`.
+    /// The routing table for packets for the device.
     pub(super) tunnel_table: u32,
     /// The priority of the rules that lead there.
     pub(super) priority: u32,
@@ -53,6 +61,8 @@ impl Default for Routing {
             delivered_mark: 0x9000_0000,
             delivered_table: 25_205,
             port_mark: 0xa000_0000,
+            local_mark: 0xb000_0000,
+            local_tunnel_mark: 0xc000_0000,
         }
     }
 }
@@ -69,6 +79,11 @@ impl Routing {
         Mark::new(self.mark, self.mask)
     }
 
+    /// The mark of this machine's own packets that are intercepted.
+    pub(super) fn local_intercepted(&self) -> Mark {
+        Mark::new(self.local_mark, self.mask)
+    }
+
     /// The mark of our own sockets, for rules.
     pub(super) fn own(&self) -> Mark {
         Mark::new(self.own_mark, self.mask)
@@ -79,9 +94,24 @@ impl Routing {
         Mark::new(self.tunnel_mark, self.mask)
     }
 
+    /// The mark of this machine's own packets for the device.
+    pub(super) fn local_tunnel(&self) -> Mark {
+        Mark::new(self.local_tunnel_mark, self.mask)
+    }
+
     /// The mark of packets that may leave in clear.
     pub(super) fn direct(&self) -> Mark {
         Mark::new(self.direct_mark, self.mask)
+    }
+
+    /// The marks of packets that go to the listeners.
+    pub(super) fn of_listeners(&self) -> [Mark; 2] {
+        [self.intercepted(), self.local_intercepted()]
+    }
+
+    /// The marks of packets that go into the device.
+    pub(super) fn of_tunnel(&self) -> [Mark; 2] {
+        [self.tunnel(), self.local_tunnel()]
     }
 
     /// The mark of packets that the device has delivered.
@@ -103,6 +133,8 @@ impl Routing {
             self.direct_mark,
             self.delivered_mark,
             self.port_mark,
+            self.local_mark,
+            self.local_tunnel_mark,
         ];
         marks.sort_unstable();
         let outside = marks.iter().any(|mark| mark & !self.mask != 0);
@@ -115,10 +147,11 @@ impl Routing {
         Ok(())
     }
 
-    /// Route of intercepted packets, to the listeners.
-    pub(super) fn route_of_listeners(&self) -> MarkedRoute {
+    /// Route to the listeners, of intercepted packets that come in by `interfaces`, and of this machine's own if `local`.
+    pub(super) fn route_of_listeners(&self, interfaces: &[String], local: bool) -> MarkedRoute {
+        let local = local.then_some(self.local_mark);
         MarkedRoute {
-            mark: self.mark,
+            packets: packets(interfaces, self.mark, local),
             mask: self.mask,
             table: self.table,
             priority: self.priority,
@@ -126,16 +159,22 @@ impl Routing {
         }
     }
 
-    /// Route of packets for the device of this `name`; while that is gone, they go nowhere if `or_nowhere`.
-    pub(super) fn route_of_device(&self, name: &str, or_nowhere: bool) -> MarkedRoute {
+    /// Route of packets for the device of this `name`, which come in by `interfaces` or are this machine's own; while the device is gone,
+    /// they go nowhere if `or_nowhere`.
+    pub(super) fn route_of_device(
+        &self,
+        interfaces: &[String],
+        name: &str,
+        or_nowhere: bool,
+    ) -> MarkedRoute {
         MarkedRoute {
-            mark: self.tunnel_mark,
+            packets: packets(interfaces, self.tunnel_mark, Some(self.local_tunnel_mark)),
             table: self.tunnel_table,
             target: Target::Device {
                 name: name.to_owned(),
                 or_nowhere,
             },
-            ..self.route_of_listeners()
+            ..self.route_of_listeners(&[], false)
         }
     }
 
@@ -144,10 +183,25 @@ impl Routing {
     /// does a way to the server alone.
     pub(super) fn way_back_by_device(&self, name: &str) -> MarkedRoute {
         MarkedRoute {
-            mark: self.delivered_mark,
+            // The way back is looked for as if this machine, or whichever interface is next, sent there.
+            packets: vec![MarkedPackets {
+                mark: self.delivered_mark,
+                iif: None,
+            }],
             table: self.delivered_table,
             priority: AFTER_ALL,
-            ..self.route_of_device(name, false)
+            ..self.route_of_device(&[], name, false)
         }
     }
+}
+
+/// Packets with `mark` that come in by one of `interfaces`, and this machine's own with the mark `local`.
+fn packets(interfaces: &[String], mark: u32, local: Option<u32>) -> Vec<MarkedPackets> {
+    let of = |iif: &str, mark| MarkedPackets {
+        mark,
+        iif: Some(iif.to_owned()),
+    };
+    let lan = interfaces.iter().map(|name| of(name, mark));
+    let own = local.map(|mark| of(OWN, mark));
+    lan.chain(own).collect()
 }

@@ -17,8 +17,9 @@ use bentpipe_sys::connections::Inbound;
 use ipnet::IpNet;
 
 use super::kept::Kept;
+use super::packets::{self, PacketSource};
 use super::{DnsInterception, Interception, Lan, RouterDns};
-use super::{gate, hooks, inbound, packets, policy};
+use super::{gate, hooks, inbound, policy};
 use crate::firewall::{Chain, Family, Set};
 
 /// A SYN that opens a connection.
@@ -135,33 +136,38 @@ fn refusals() -> String {
 
 /// The rules, asked in both ways in, and where each leads what is to be carried.
 fn rules(it: &Interception) -> Vec<Chain> {
-    let packets = match it.needs_device() {
+    let carry = |name: &str, source: PacketSource, dns: &str, end: &str| {
+        let suffix = source.suffix();
+        let dns = it.dns.map(|_| format!("{DNS} {dns}"));
+        Chain::new(format!("{name}{suffix}"))
+            .rules(dns)
+            .rules(packets::tcp(it, source))
+            .rule(format_args!("meta l4proto tcp goto intercept{suffix}"))
+            .rule(format_args!("goto {end}{suffix}"))
+    };
+    let always = match it.needs_device() {
         true => "tunnelled",
         false => "other",
     };
-    let carry = |name: &str, dns: &str, tcp: &str, end: &str| {
-        let dns = it.dns.map(|_| format!("{DNS} {dns}"));
-        Chain::new(name)
-            .rules(dns)
-            .rules(packets::tcp(it))
-            .rule(format_args!("meta l4proto tcp goto {tcp}"))
-            .rule(format_args!("goto {end}"))
+    let both = |source: PacketSource, dns: &str| {
+        let suffix = source.suffix();
+        [
+            carry("carry", source, dns, "other"),
+            carry("carry_always", source, dns, always),
+            policy::chain(
+                &it.rules,
+                &format!("rules{suffix}"),
+                &format!("carry_always{suffix}"),
+            ),
+        ]
     };
-    let mut chains = vec![
-        policy::blocked(it.routing.intercepted()),
-        carry("carry", "goto dns", "intercept", "other"),
-        carry("carry_always", "goto dns", "intercept", packets),
-        policy::chain(&it.rules, "rules", "carry_always"),
-    ];
+    let mut chains = vec![policy::blocked(it.routing.intercepted())];
+    chains.extend(both(PacketSource::Lan, "goto dns"));
     if it.local {
         // The changed mark makes the output hook route again, to loopback; the rest happens in prerouting there.
-        let taken = it.routing.intercepted().set() + " accept";
-        chains.extend([
-            Chain::new("intercept_own").rule("jump refuse").rule(&taken),
-            carry("carry_own", &taken, "intercept_own", "other"),
-            carry("carry_own_always", &taken, "intercept_own", packets),
-            policy::chain(&it.rules, "rules_own", "carry_own_always"),
-        ]);
+        let taken = it.routing.local_intercepted().set() + " accept";
+        chains.push(Chain::new("intercept_own").rule("jump refuse").rule(&taken));
+        chains.extend(both(PacketSource::Own, &taken));
     }
     chains
 }

@@ -122,7 +122,7 @@ impl SeenInKernel {
         );
         if !barrier::of(&wanted.rules, Holder::Client).is_empty() {
             // Interfaces come and go, an uplink that is dialled anew above all.
-            seen.settings.extend(Setting::unheeded(&wanted.interfaces)?);
+            seen.settings.extend(Setting::unheeded()?);
         }
         Ok(seen)
     }
@@ -221,7 +221,7 @@ impl fmt::Display for Lack {
                 let from = from.map_or(String::new(), |name| format!(" for {name}"));
                 match rule.action {
                     Action::Table(table) => {
-                        write!(f, "{family} rule {priority} to routing table {table}")
+                        write!(f, "{family} rule {priority}{from} to routing table {table}")
                     }
                     Action::Blackhole => write!(f, "{family} rule {priority}{from}"),
                 }

@@ -318,11 +318,6 @@ fn front(front: &FrontEnds) -> ClientFacts {
         local: intercept.is_some_and(|it| it.local),
         interfaces: interfaces.to_vec(),
         missing: interfaces.iter().filter(missing).cloned().collect(),
-        by_mark: interfaces
-            .iter()
-            .filter(|name| pep::source_check(name).is_some_and(|check| check.by_mark))
-            .cloned()
-            .collect(),
         ports: link::ports(&there, interfaces),
         strays: strays_of(interfaces).unwrap_or_default(),
         rules_ahead: intercept

@@ -91,26 +91,10 @@ fn authority(authority: &AuthorityFacts) -> Finding {
     }
 }
 
-/// Finding on an interface that is taken in, on which the way back to a host is looked for with the mark of what is taken in: that
-/// leads to this machine, so the kernel takes the host's address for one of its own.
-fn by_mark(name: &str) -> Finding {
-    let settings =
-        format!("net.ipv4.conf.all.src_valid_mark=0 net.ipv4.conf.{name}.src_valid_mark=0");
-    fail(
-        "sysctl",
-        format!(
-            "src_valid_mark of {name}, or of all, is 1: the kernel drops connections and questions for names that are taken in there"
-        ),
-        Some(format!(
-            "run `sysctl -w {settings}`; `wg-quick` sets the one of all"
-        )),
-    )
-}
-
 /// Settings of the kernel that matter where traffic is taken in.
 fn settings(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
     let machine = &facts.machine;
-    let mut findings: Vec<_> = client.by_mark.iter().map(|name| by_mark(name)).collect();
+    let mut findings = Vec::new();
     if let (Some(why), Some(0)) = (client.forwards, machine.setting("net.ipv4.ip_forward")) {
         findings.push(warn(
             "sysctl",

@@ -3,8 +3,8 @@
 use super::far::{self, FarWords};
 use super::network::list;
 use super::server::listen;
-use super::{fail, finding, ok, tried, warn};
-use crate::doctor::facts::{Facts, MeetingFacts, PepFacts, SourceCheck};
+use super::{fail, ok, tried, warn};
+use crate::doctor::facts::{Facts, MeetingFacts, PepFacts};
 use crate::doctor::{Finding, Level};
 
 pub(super) fn judge(facts: &Facts, pep: &PepFacts) -> Vec<Finding> {
@@ -26,7 +26,6 @@ pub(super) fn judge(facts: &Facts, pep: &PepFacts) -> Vec<Finding> {
     });
     findings.extend(forwarding(pep));
     findings.extend(firewalls(facts, pep));
-    findings.extend(pep.source_checks.iter().map(sources));
     match &pep.meeting {
         MeetingFacts::Here(addresses) => findings.extend(addresses.iter().map(listen)),
         MeetingFacts::There(peer) => {
@@ -69,32 +68,4 @@ fn firewalls(facts: &Facts, pep: &PepFacts) -> Vec<Finding> {
         findings.push(warn("firewall", text, Some(mend.into())));
     }
     findings
-}
-
-/// Finding on the check of sources at an interface: one that heeds marks looks for the way back in the PEP's own table.
-fn sources(check: &SourceCheck) -> Finding {
-    let SourceCheck {
-        interface,
-        rp_filter,
-        by_mark,
-    } = check;
-    let strict = *rp_filter == 1;
-    let text = match by_mark {
-        true => format!("rp_filter of {interface} is {rp_filter}, and heeds marks"),
-        false => format!("rp_filter of {interface} is {rp_filter}"),
-    };
-    let mend = format!(
-        "run `sysctl -w net.ipv4.conf.{interface}.rp_filter=2`: the PEP's mark leads into its device, so what comes in here would be dropped"
-    );
-    let level = if strict && *by_mark {
-        Level::Fail
-    } else {
-        Level::Ok
-    };
-    finding(
-        level,
-        "sysctl",
-        text,
-        (level == Level::Fail).then_some(mend),
-    )
 }

@@ -103,7 +103,6 @@ fn client(reached: HandshakeResult) -> ClientFacts {
         local: true,
         interfaces: vec!["lan0".into()],
         missing: Vec::new(),
-        by_mark: Vec::new(),
         ports: Vec::new(),
         strays: Vec::new(),
         rules_ahead: Vec::new(),
@@ -348,13 +347,6 @@ fn routes_and_links() {
         content(facts).side = SideFacts::Client(client);
     };
     must_find(small, Fail, "mtu", &["1000 bytes", "ip link set eth0 mtu"]);
-    let by_mark = |facts: &mut Facts| {
-        let mut client = client(HandshakeResult::TunnelUp("up".into()));
-        client.by_mark = vec!["lan0".into()];
-        content(facts).side = SideFacts::Client(client);
-    };
-    let words = ["taken in there", "net.ipv4.conf.lan0.src_valid_mark=0"];
-    must_find(by_mark, Fail, "sysctl", &words);
     let no_way = |facts: &mut Facts| {
         let mut client = client(HandshakeResult::TunnelUp("up".into()));
         client.servers[0].way = None;

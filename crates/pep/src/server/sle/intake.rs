@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bentpipe_sys::nft::Table;
 use bentpipe_sys::nftables::fingerprint;
 use bentpipe_sys::policy_rule::{Action, Family as Version, PolicyRule, TableRoute};
-use bentpipe_sys::route::{MarkedRoute, Target};
+use bentpipe_sys::route::{MarkedPackets, MarkedRoute, Target};
 use bentpipe_sys::watch::Object;
 use bentpipe_sys::written_table::WrittenTable;
 use ipnet::IpNet;
@@ -68,8 +68,7 @@ impl Sole {
 /// Things that are to be in the kernel.
 struct Rules {
     body: String,
-    rules: Vec<PolicyRule>,
-    routes: Vec<TableRoute>,
+    route: MarkedRoute,
     table: WrittenTable,
 }
 
@@ -93,8 +92,7 @@ impl IntakeRules {
         })?;
         let mut rules = Rules {
             body: body(intake, listeners, own),
-            rules: policy(intake),
-            routes: routes(),
+            route: route(&intake.interfaces),
             table: WrittenTable::new(SLE_TABLE),
         };
         rules.remove();
@@ -120,7 +118,7 @@ impl IntakeRules {
         if !Rules::exist().unwrap_or(false) {
             return;
         }
-        Rules::remove_all(&routes());
+        Rules::remove_all(&route(&[]));
         match Rules::exist() {
             Ok(false) => tracing::info!(
                 "table inet {SLE_TABLE} and its routing rules, which a server that was killed had left, are removed"
@@ -152,14 +150,13 @@ fn lock(rules: &Mutex<Rules>) -> std::sync::MutexGuard<'_, Rules> {
 impl Rules {
     /// Puts all in force; the table last, so that nothing is marked that has no way.
     fn put_in_force(&mut self) -> io::Result<()> {
-        self.routes.iter().try_for_each(TableRoute::replace)?;
-        self.rules.iter().try_for_each(PolicyRule::add)?;
+        self.route.install()?;
         self.table.write(&self.body)
     }
 
     /// Removes all, also what a server that was killed has left; connections pass as without one.
     fn remove(&self) {
-        Self::remove_all(&self.routes);
+        Self::remove_all(&self.route);
     }
 
     /// True if the table is there, or a rule that leads to its routes.
@@ -174,32 +171,23 @@ impl Rules {
         })
     }
 
-    fn remove_all(routes: &[TableRoute]) {
+    fn remove_all(route: &MarkedRoute) {
         // What stays is replaced by the next start.
         let _ = Table::new(SLE_TABLE).remove();
-        for family in Version::usable() {
-            let all = PolicyRule::list(family).unwrap_or_default();
-            let ours = all.iter().filter(|it| it.action == Action::Table(ROUTES));
-            for rule in ours {
-                let _ = rule.delete();
-            }
-        }
-        for route in routes {
-            let _ = route.delete();
-        }
+        let _ = route.remove();
     }
 
     fn faults(&self) -> io::Result<Faults<IntakePart>> {
         let table = self.table.fault()?.map(|state| (IntakePart::Table, state));
         let mut faults = Vec::from_iter(table);
-        for rule in &self.rules {
-            if !PolicyRule::list(rule.family)?.contains(rule) {
-                faults.push((IntakePart::Rule(rule.clone()), "is gone"));
+        for rule in self.route.rules() {
+            if !PolicyRule::list(rule.family)?.contains(&rule) {
+                faults.push((IntakePart::Rule(rule), "is gone"));
             }
         }
-        for route in &self.routes {
-            if !TableRoute::list(route.family(), route.table)?.contains(route) {
-                faults.push((IntakePart::Route(route.clone()), "is gone"));
+        for route in self.route.routes(false) {
+            if !TableRoute::list(route.family(), route.table)?.contains(&route) {
+                faults.push((IntakePart::Route(route), "is gone"));
             }
         }
         Ok(faults)
@@ -267,33 +255,19 @@ impl Subject for KeptIntake {
     }
 }
 
-/// Routes of what is taken in, to this machine.
-fn routes() -> Vec<TableRoute> {
-    let route = MarkedRoute {
+/// Route of what is taken in, by `interfaces`, to this machine.
+fn route(interfaces: &[String]) -> MarkedRoute {
+    let packets = interfaces.iter().map(|name| MarkedPackets {
         mark: VALUE,
+        iif: Some(name.clone()),
+    });
+    MarkedRoute {
+        packets: packets.collect(),
         mask: MASK,
         table: ROUTES,
         priority: PRIORITY,
         target: Target::Local,
-    };
-    route.routes(false)
-}
-
-/// Rules that lead to those routes. They are for what comes in by an interface alone: where the kernel heeds marks when it looks for the
-/// way back to a source, every source would else be this machine.
-fn policy(intake: &SleIntake) -> Vec<PolicyRule> {
-    let rules = Version::usable().into_iter().flat_map(|family| {
-        let rule = move |interface: &String| PolicyRule {
-            family,
-            priority: PRIORITY,
-            iif: Some(interface.clone()),
-            mark: Some((VALUE, MASK)),
-            from: None,
-            action: Action::Table(ROUTES),
-        };
-        intake.interfaces.iter().map(rule)
-    });
-    rules.collect()
+    }
 }
 
 /// The chains, as between the braces of the table.

@@ -11,3 +11,4 @@ mod packets;
 mod policy;
 mod routed;
 mod upkeep;
+mod way_back;

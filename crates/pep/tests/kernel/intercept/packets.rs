@@ -164,8 +164,10 @@ fn other_traffic_goes_into_the_device_or_nowhere() {
     let _far = Far::behind(&net.router);
     installed.at(|installed| installed.attach()).unwrap();
     for family in ["-4", "-6"] {
-        let rule = [family, "rule", "del", "fwmark", "0x30000000/0xf0000000"];
-        net.router.run("ip", &rule).unwrap();
+        for mark in ["0x30000000/0xf0000000", "0xc0000000/0xf0000000"] {
+            let rule = [family, "rule", "del", "fwmark", mark];
+            net.router.run("ip", &rule).unwrap();
+        }
     }
     hold("without the rule that leads to it");
 }

@@ -66,11 +66,11 @@ fn what_is_taken_away_is_seen_and_put_back_and_meanwhile_nothing_leaves() {
         ),
         (
             "ip rule del priority 99",
-            "IPv4 rule 99 to routing table 25200",
+            "IPv4 rule 99 for lan0 to routing table 25200",
         ),
         (
             "ip -6 rule del priority 99",
-            "IPv6 rule 99 to routing table 25200",
+            "IPv6 rule 99 for lan0 to routing table 25200",
         ),
         ("ip rule del priority 100", "IPv4 rule 100 for lan0"),
         ("ip -6 rule del priority 100", "IPv6 rule 100 for lan0"),

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use bentpipe_sys::link;
 
 use super::super::handshake::{self, HandshakeAsker};
-use super::super::{text, tried};
+use super::super::tried;
 use super::server::{listens, udp};
 use super::{far, is_at, resolve};
 use crate::config::{MeetingPlace, PepConfig};
-use crate::doctor::facts::{HandshakeResult, MeetingFacts, PepFacts, SourceCheck};
+use crate::doctor::facts::{HandshakeResult, MeetingFacts, PepFacts};
 use crate::keys;
 use crate::segments;
 use crate::status::{Side, StatusReport, TunnelState};
@@ -30,10 +30,6 @@ pub(super) fn pep(config: &PepConfig, running: Option<&StatusReport>) -> PepFact
             let told = |chains: Vec<_>| chains.into_iter().map(|it| (segments::mend(&it), it));
             found.map(|chains| told(chains).map(|(mend, chain)| (chain, mend)).collect())
         }),
-        source_checks: interfaces
-            .iter()
-            .filter_map(|it| source_check(it))
-            .collect(),
         public_key: keys::read(&config.identity.private_key_file)
             .ok()
             .map(|key| key.public().to_string()),
@@ -81,19 +77,4 @@ fn shake(config: &PepConfig, to: SocketAddr) -> HandshakeResult {
             handshake::shake(&asker, to)
         }
     }
-}
-
-/// How the kernel checks sources of what comes in by an interface.
-pub(super) fn source_check(interface: &str) -> Option<SourceCheck> {
-    let value = |of: &str, name: &str| {
-        let file = format!("/proc/sys/net/ipv4/conf/{of}/{name}");
-        text(file).trim().parse::<u64>().ok()
-    };
-    // The kernel takes the higher one of the machine's and the interface's.
-    let either = |name| Some(value("all", name)?.max(value(interface, name)?));
-    Some(SourceCheck {
-        interface: interface.to_owned(),
-        rp_filter: either("rp_filter")?,
-        by_mark: either("src_valid_mark")? == 1,
-    })
 }
