@@ -95,7 +95,7 @@ impl MarkedRoute {
     /// The privilege is missing.
     pub fn remove(&self) -> io::Result<()> {
         for family in Family::usable() {
-            self.remove_rules(family, &[])?;
+            self.remove_rules(family)?;
             for route in TableRoute::list(family, self.table)? {
                 route.delete()?;
             }
@@ -103,26 +103,15 @@ impl MarkedRoute {
         Ok(())
     }
 
-    /// Leads these packets there and no others that a rule leads there now.
-    ///
-    /// # Errors
-    /// The privilege is missing.
-    pub fn keep_rules(&self) -> io::Result<()> {
-        let wanted = self.rules();
-        wanted.iter().try_for_each(PolicyRule::add)?;
-        let mut families = Family::usable().into_iter();
-        families.try_for_each(|family| self.remove_rules(family, &wanted))
-    }
-
-    /// Removes the rules that lead to the table, whichever packets they are for, but those of `wanted`.
-    fn remove_rules(&self, family: Family, wanted: &[PolicyRule]) -> io::Result<()> {
+    /// Removes the rules that lead to the table, whichever packets they are for.
+    fn remove_rules(&self, family: Family) -> io::Result<()> {
+        let present = PolicyRule::list(family)?;
         let leads_there = |rule: &&PolicyRule| {
             rule.priority == self.priority && rule.action == Action::Table(self.table)
         };
-        let present = PolicyRule::list(family)?;
-        let superfluous = present.iter().filter(leads_there);
-        superfluous
-            .filter(|rule| !wanted.contains(rule))
+        present
+            .iter()
+            .filter(leads_there)
             .try_for_each(PolicyRule::delete)
     }
 

@@ -236,7 +236,10 @@ impl Subject for KeptRules {
                 changed.try_for_each(|(file, value)| fs::write(file, value))
             }
             PepPart::Route(side) => self.route(side).attach(),
-            PepPart::Rule(side) => self.route(side).keep_rules(),
+            PepPart::Rule(side) => {
+                let rules = self.route(side).rules();
+                rules.iter().try_for_each(PolicyRule::add)
+            }
             PepPart::Table => self.table.write(&self.body),
         }
     }

@@ -260,7 +260,11 @@ impl UdpWire {
 /// Reason, for the operator, why a datagram of `size` bytes to `destination` was not sent; `None` for a probe of a larger MTU, to
 /// which that is an answer like any other.
 fn reason(error: &io::Error, size: usize, destination: SocketAddr) -> Option<String> {
-    if error.raw_os_error() != Some(Errno::MSGSIZE.raw_os_error()) {
+    let number = error.raw_os_error();
+    if number == Some(Errno::PERM.raw_os_error()) {
+        return Some("a firewall of this machine drops it on its way out; `nft list ruleset` shows its chains of the hook `output`".into());
+    }
+    if number != Some(Errno::MSGSIZE.raw_os_error()) {
         return Some(error.to_string());
     }
     let headers = headers(destination.ip().to_canonical().is_ipv6()) as usize;
@@ -323,7 +327,10 @@ mod tests {
             "{said}"
         );
         let refused = io::Error::from_raw_os_error(Errno::PERM.raw_os_error());
-        assert_eq!(reason(&refused, 1400, six), Some(refused.to_string()));
+        let said = reason(&refused, 1400, six).unwrap();
+        assert!(said.contains("chains of the hook `output`"), "{said}");
+        let away = io::Error::from_raw_os_error(Errno::NETUNREACH.raw_os_error());
+        assert_eq!(reason(&away, 1400, six), Some(away.to_string()));
     }
 
     #[test]

@@ -209,26 +209,17 @@ impl Installed {
     /// was refused is forgotten.
     ///
     /// # Errors
-    /// As [`Interception::install`], but what was in force stays. Marks and routing table cannot change.
+    /// As [`Interception::install`], but what was in force stays. Interfaces, marks and routing tables cannot change.
     pub fn update(&mut self, changed: &Interception) -> io::Result<()> {
-        let routes = changed.routes();
-        if !leads_as(&routes, &self.routes) {
+        if changed.routes() != self.routes {
             return Err(invalid(
-                "marks and routing table cannot change while in force".into(),
+                "interfaces, marks and routing tables cannot change while in force".into(),
             ));
         }
-        // Of an interface that is not taken in any more nothing is remembered.
-        let same = changed.interfaces == self.current.interfaces;
-        let known = same.then_some(&self.lan);
-        let lan = Lan::present(&changed.interfaces, changed.device(), known)?;
+        let lan = Lan::present(&changed.interfaces, changed.device(), Some(&self.lan))?;
         let kept = self.kept();
         let (body, exempt) = changed.prepared(&lan, &kept)?;
-        let mut rules = routes.iter().flat_map(MarkedRoute::rules);
-        rules.try_for_each(|rule| rule.add())?;
         self.replace(&body)?;
-        // What the table marks no more leads nowhere any more.
-        routes.iter().try_for_each(MarkedRoute::keep_rules)?;
-        self.routes = routes;
         lan.keep_in()?;
         let held_before = self.lan.surfaces();
         self.lan = lan;
@@ -376,15 +367,6 @@ impl Installed {
         let_go(&self.settings, &self.table)?;
         self.routes.iter().try_for_each(MarkedRoute::remove)
     }
-}
-
-/// True if the routes of both lists lead alike, whichever packets they are for.
-fn leads_as(routes: &[MarkedRoute], others: &[MarkedRoute]) -> bool {
-    let way = |route: &MarkedRoute| MarkedRoute {
-        packets: Vec::new(),
-        ..route.clone()
-    };
-    routes.iter().map(way).eq(others.iter().map(way))
 }
 
 /// True if `it` needs the second line for this machine's own traffic: that is taken in, and nothing of it may leave in clear.
