@@ -230,8 +230,7 @@ impl Interception {
     }
 
     fn route_of_listeners(&self) -> MarkedRoute {
-        self.routing
-            .route_of_listeners(&self.interfaces, self.local)
+        self.routing.route_of_listeners(&self.interfaces)
     }
 
     fn remove_packet_routes(&self) -> io::Result<()> {

@@ -147,11 +147,10 @@ impl Routing {
         Ok(())
     }
 
-    /// Route to the listeners, of intercepted packets that come in by `interfaces`, and of this machine's own if `local`.
-    pub(super) fn route_of_listeners(&self, interfaces: &[String], local: bool) -> MarkedRoute {
-        let local = local.then_some(self.local_mark);
+    /// Route to the listeners, of intercepted packets that come in by `interfaces` or are this machine's own.
+    pub(super) fn route_of_listeners(&self, interfaces: &[String]) -> MarkedRoute {
         MarkedRoute {
-            packets: packets(interfaces, self.mark, local),
+            packets: packets(interfaces, self.mark, self.local_mark),
             mask: self.mask,
             table: self.table,
             priority: self.priority,
@@ -168,13 +167,13 @@ impl Routing {
         or_nowhere: bool,
     ) -> MarkedRoute {
         MarkedRoute {
-            packets: packets(interfaces, self.tunnel_mark, Some(self.local_tunnel_mark)),
+            packets: packets(interfaces, self.tunnel_mark, self.local_tunnel_mark),
             table: self.tunnel_table,
             target: Target::Device {
                 name: name.to_owned(),
                 or_nowhere,
             },
-            ..self.route_of_listeners(&[], false)
+            ..self.route_of_listeners(&[])
         }
     }
 
@@ -196,12 +195,11 @@ impl Routing {
 }
 
 /// Packets with `mark` that come in by one of `interfaces`, and this machine's own with the mark `local`.
-fn packets(interfaces: &[String], mark: u32, local: Option<u32>) -> Vec<MarkedPackets> {
+fn packets(interfaces: &[String], mark: u32, local: u32) -> Vec<MarkedPackets> {
     let of = |iif: &str, mark| MarkedPackets {
         mark,
         iif: Some(iif.to_owned()),
     };
     let lan = interfaces.iter().map(|name| of(name, mark));
-    let own = local.map(|mark| of(OWN, mark));
-    lan.chain(own).collect()
+    lan.chain([of(OWN, local)]).collect()
 }
