@@ -25,7 +25,7 @@ const THEFTS: [(&str, &str, &str); 10] = [
     (
         "routing rules are flushed",
         "ip rule flush; ip rule add lookup main pref 32766; ip -6 rule flush; ip -6 rule add lookup main pref 32766",
-        "test $(ip rule | grep -c '^\\(99\\|100\\):')$(ip -6 rule | grep -c '^\\(99\\|100\\):') = 33 && echo back",
+        "test $(ip rule | grep -c '^\\(99\\|100\\):')$(ip -6 rule | grep -c '^\\(99\\|100\\):') = 55 && echo back",
     ),
     (
         "routes are flushed",
