@@ -48,7 +48,7 @@ pub(super) fn collect(file: &Path) -> Examined {
 
 fn examine(file: &Path, content: AnyFile) -> Content {
     let role = content.role();
-    let report = query(&content, role).map(|report| runs_on(&report, file).then_some(report));
+    let report = query(&content, role).map(|report| report.runs_on(file).then_some(report));
     let running = report.as_ref().ok().and_then(Option::as_ref);
     let user = owner_of_directory(file);
     let (plain, secrets, state_dir, side) = match &content {
@@ -117,13 +117,6 @@ fn query(content: &AnyFile, role: Role) -> Result<StatusReport, status::QueryErr
         },
     };
     status::query(socket.map(|socket| socket.as_path()), Some(role))
-}
-
-/// True unless a daemon is sure to run on another file.
-fn runs_on(report: &StatusReport, file: &Path) -> bool {
-    let of_daemon = fs::canonicalize(&report.config_file).ok();
-    let both = of_daemon.zip(fs::canonicalize(file).ok());
-    both.is_none_or(|(of_daemon, own)| of_daemon == own)
 }
 
 fn daemon(report: Result<Option<StatusReport>, status::QueryError>) -> Daemon {
