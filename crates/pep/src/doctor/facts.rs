@@ -44,10 +44,22 @@ pub(super) struct Machine {
     pub(super) year: i16,
     pub(super) built: Option<i16>,
     pub(super) synchronised: Result<bool, String>,
+    pub(super) time_service: TimeService,
     /// Hard limit of open files of this process.
     pub(super) open_files: u64,
     /// Settings of the kernel, by name; those that are not there are absent.
     pub(super) settings: Vec<(String, u64)>,
+}
+
+/// Program of this machine that can keep the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TimeService {
+    /// One that `timedatectl` switches on.
+    Switched,
+    /// One that has to be started by itself.
+    Other(&'static str),
+    /// None is installed.
+    Absent,
 }
 
 impl Machine {

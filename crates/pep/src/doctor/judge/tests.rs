@@ -30,6 +30,7 @@ fn healthy() -> Facts {
             year: 2026,
             built: Some(2026),
             synchronised: Ok(true),
+            time_service: TimeService::Switched,
             open_files: 1 << 20,
             settings: vec![
                 ("net.core.rmem_max".into(), 8 << 20),
@@ -305,6 +306,19 @@ fn what_the_machine_lacks_fails_where_it_is_needed() {
         &["set-ntp"],
     );
     must_find(
+    for (service, mend) in [
+        (TimeService::Other("chronyd"), "start `chronyd`"),
+        (
+            TimeService::Absent,
+            "install `systemd-timesyncd` or `chrony`",
+        ),
+    ] {
+        let unkept = |facts: &mut Facts| {
+            facts.machine.synchronised = Ok(false);
+            facts.machine.time_service = service;
+        };
+        must_find(unkept, Warn, "clock", &[mend]);
+    }
         |facts| facts.machine.open_files = 1024,
         Warn,
         "open files",
