@@ -24,13 +24,13 @@ use crate::config::{
     PlainClient, Role, Server, ServerAddress, ServerFile,
 };
 use crate::doctor::facts::{
-    AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, HandshakeResult, Owned,
-    Ownership, ServerFacts, SideFacts,
+    AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, HandshakeResult,
+    ListenProtocol, Owned, Ownership, ServerFacts, SideFacts,
 };
 use crate::keys::{self, PrivateKey};
 use crate::status::{self, Side, StatusReport};
 use far::{far, resolve};
-use server::{listens, server, tcp};
+use server::{listens, server};
 
 pub(super) fn collect(file: &Path) -> Examined {
     let forbidden = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
@@ -84,7 +84,7 @@ fn examine(file: &Path, content: AnyFile) -> Content {
                 SideFacts::Server(server(config, running)),
             ),
             ServerFile::Plain(config) => {
-                let listen = listens(&config.listen, running, tcp);
+                let listen = listens(&config.listen, running, ListenProtocol::Tcp);
                 let side = ServerFacts {
                     listen,
                     packets: false,
