@@ -333,12 +333,7 @@ impl From<Role> for bentpipe_pep::config::Role {
 impl Role {
     /// The configuration of the daemon in this role when the command line names none.
     pub(crate) fn default_config(self) -> &'static Path {
-        Path::new(match self {
-            Self::Client => "/etc/bentpipe/client.toml",
-            Self::Server => "/etc/bentpipe/server.toml",
-            Self::Pep => "/etc/bentpipe/pep.toml",
-            Self::Origin => "/etc/bentpipe/origin.toml",
-        })
+        bentpipe_pep::config::Role::from(self).default_config()
     }
 }
 

@@ -25,9 +25,11 @@ pub(crate) fn run(options: &cli::Demo) -> Result<(), Failure> {
     let mut demo = Demo::build(config, &mut progress)?;
     let report = demo.measure(&stop, &mut progress)?;
     if options.keep {
-        super::print(&format!("\n{report}"))?;
-        super::print(&format!("\n{}\nCtrl-C ends it.", demo.doors()?))?;
-        stop.forever();
+        let text = format!("\n{report}\n\n{}\nCtrl-C ends it.", demo.doors()?);
+        // Without a reader nobody knows what stays.
+        if super::deliver(&text)? {
+            stop.forever();
+        }
         return Ok(demo.finish().map(drop)?);
     }
     let reservation = demo.finish()?;

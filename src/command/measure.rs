@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Measure) -> Result<(), Failure> {
         page.aside().map(drop).with_context(|| page.fault())?;
     }
     let url = options.url.as_deref();
-    let report = measure::run(&file, url, &wishes, &mut |text| eprintln!("{text}"));
+    let report = measure::run(&file, url, &wishes, &mut tell);
     let report = report.map_err(|fault| match fault {
         Fault::FrontEnd(..) => Failure::NoDaemon(fault.to_string()),
         fault => Failure::Run(fault.into()),
@@ -42,9 +42,14 @@ pub(crate) fn run(options: &Measure) -> Result<(), Failure> {
     remember(&file, &report);
     if let Some(page) = &page {
         page.write(&report).with_context(|| page.fault())?;
-        eprintln!("report in {}", page.0.display());
+        tell(&format!("report in {}", page.0.display()));
     }
     Ok(())
+}
+
+/// Tells whoever sits there how far it is; without a standard error there is nobody.
+fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Leaves the result where the client finds it, for `status` and the page. Who may not write there has seen it all the same.

@@ -27,10 +27,18 @@ use crate::exit::Failure;
 
 /// Writes `text` and a newline to standard output. A reader that has gone, as `head` does, has read what it wanted.
 fn print(text: &str) -> Result<(), Failure> {
+    deliver(text).map(drop)
+}
+
+/// Does what [`print`] does; false if the reader has gone, so that whoever would write more for him ends.
+fn deliver(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written.context("cannot write to standard output")?),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => {
+            written.context("cannot write to standard output")?;
+            Ok(true)
+        }
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn run(options: &Status) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-/// Asks once a second, until interrupted. A daemon that does not answer may be started again.
+/// Asks once a second, until interrupted or until nobody reads any more. A daemon that does not answer may be started again.
 fn watch(options: &Status) -> Result<ExitCode, Failure> {
     let mut screen = Screen::new(blocks());
     let redraws = !options.json && io::stdout().is_terminal();
@@ -46,11 +46,14 @@ fn watch(options: &Status) -> Result<ExitCode, Failure> {
             Err(failure) => failure.to_string(),
         };
         let text = text.trim_end();
-        if redraws {
+        let is_read = if redraws {
             let lines: Vec<_> = text.lines().collect();
-            super::print(&format!("{HOME}{}{BELOW}", lines.join(END_OF_LINE)))?;
+            super::deliver(&format!("{HOME}{}{BELOW}", lines.join(END_OF_LINE)))?
         } else {
-            super::print(text)?;
+            super::deliver(text)?
+        };
+        if !is_read {
+            return Ok(ExitCode::SUCCESS);
         }
         thread::sleep(REFRESH);
     }

@@ -196,6 +196,38 @@ fn a_healthy_pair_is_called_healthy_before_and_while_it_runs() {
     running.must_say("ok", "server", &["tunnel to 192.0.2.1:4433 ready"]);
 }
 
+/// The chain is judged by its rules, as a stranger's datagram is by the kernel; the rule that is named opens it.
+#[test]
+fn a_firewall_of_the_servers_own_machine_is_named_with_the_rule_that_opens_it() {
+    if !privileged("doctor: the server's firewall") {
+        return;
+    }
+    let mut pair = Pair::new();
+    pair.start("server");
+    let closed = "add table inet filter; add chain inet filter input { type filter hook input priority 0; policy drop; }; \
+                  add rule inet filter input iif lo accept; add rule inet filter input ct state established,related accept; \
+                  add rule inet filter input tcp dport 22 accept";
+    pair.gateway.run("nft", &[closed]).expect("nft");
+    let server = pair.examine("server");
+    server.must_fail_only(&["firewall"]);
+    let words = "chain `inet filter input` drops UDP to port 4433 of the server";
+    server.must_say("fail", "firewall", &[words]);
+    let silent = pair.examine("client");
+    silent.must_say("fail", "server", &["nothing came back"]);
+    let rule = server
+        .text
+        .split_once("`nft ")
+        .and_then(|(_, rest)| rest.split_once('`'));
+    let (rule, _) = rule.unwrap_or_else(|| panic!("no command: {}", server.text));
+    pair.gateway.run("nft", &[rule]).expect("the mend");
+    let open = pair.examine("server");
+    open.must_fail_only(&[]);
+    let words = "UDP port 4433: no chain of another program closes it";
+    open.must_say("ok", "firewall", &[words]);
+    pair.examine("client")
+        .must_say("ok", "server", &["knows this client's key"]);
+}
+
 /// A trial handshake beside a client that runs elsewhere with the same key takes nothing from it.
 #[test]
 fn an_examination_ends_no_tunnel() {

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::Result;
 use bentpipe_emulator::topology::{GATEWAY_SAT, WEB};
@@ -227,6 +227,11 @@ fn one_machine(responder: bool) -> (Home, Vec<Daemon>) {
         &format!("127.0.0.1:{server}"),
     );
     home.edit("client.toml", "127.0.0.1:0", &format!("127.0.0.1:{socks5}"));
+    home.edit(
+        "client.toml",
+        "status_socket",
+        "open_wait = \"2 s\"\nstatus_socket",
+    );
     let daemons = ["server", "client"].map(|role| {
         let daemon = Daemon::start(BENTPIPE, role, home.directory.path(), role);
         let daemon = daemon.expect("bentpipe starts");
@@ -252,6 +257,12 @@ fn on_one_machine_the_tunnel_is_no_gain() {
     );
     assert_eq!(said.matches("no gain: ").count(), 4, "{said}");
     assert!(!said.contains("failed"), "{said}");
+    // Nobody has to read how far it is, or what came of it.
+    let mut unread = measure(&config, &["--rounds", "1", "--size", "10 kB"]);
+    unread.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut unread = unread.spawn().expect("bentpipe starts");
+    drop((unread.stdout.take(), unread.stderr.take()));
+    assert_eq!(unread.wait().expect("a child").code(), Some(0));
     // The client tells of it from then on.
     let mut status = Command::new(BENTPIPE);
     status.args(["status", "--json", "--socket"]);
@@ -330,6 +341,70 @@ fn what_cannot_be_measured_is_said_with_the_mend() {
     must_say(&["--rounds", "0"], 1, &["--rounds"]);
     must_say(&["--url", "https://example.com/"], 1, &["only http://"]);
     must_say(&["--size", "much"], 2, &["`much` is not a size"]);
-    drop(daemons);
+    let [client, server] = <[Daemon; 2]>::try_from(daemons).expect("two");
+    drop(server);
+    // The tunnel is at fault, and not the responder behind it.
+    must_say(
+        &[],
+        1,
+        &[
+            "waiting for it",
+            "the tunnel is not up",
+            "`bentpipe doctor`",
+        ],
+    );
+    must_say(
+        &["--url", "http://127.0.0.1:9/"],
+        1,
+        &["the tunnel is not up"],
+    );
+    drop(client);
     must_say(&[], 6, &["127.0.0.1", "is `bentpipe client` running"]);
+}
+
+/// Each reason has words of its own: they are mended at different places.
+#[test]
+fn a_client_that_is_not_known_and_a_closed_port_are_told_apart() {
+    let (home, daemons) = one_machine(true);
+    let config = home.path("client.toml");
+    let [client, server] = <[Daemon; 2]>::try_from(daemons).expect("two");
+    let told = || {
+        let output = measure(&config, &[]).output().expect("bentpipe runs");
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr)
+    };
+    drop((client, server));
+    let start = |role: &str, line: &str| {
+        let daemon = Daemon::start(BENTPIPE, role, home.directory.path(), role);
+        let daemon = daemon.expect("bentpipe starts");
+        daemon.wait_for(line, PATIENCE);
+        daemon
+    };
+    // Past the tunnel nobody listens where clients come to.
+    let responder = "[responder]\nlisten = \"127.0.0.";
+    let [here, there] = [1, 2].map(|host| format!("{responder}{host}:"));
+    home.edit("server.toml", &here, &there);
+    let _server = start("server", "ready");
+    let client = start("client", "ready");
+    let closed = told();
+    for words in [
+        "past it not",
+        "Connection refused",
+        "`listen` of the server's `[responder]`",
+    ] {
+        assert!(closed.contains(words), "{closed}");
+    }
+    // The server forgets the client.
+    drop(client);
+    home.edit("client.toml", "client.key", "stranger.key");
+    bentpipe_testbed::keys::generate(BENTPIPE, &home.path("stranger.key")).expect("a key");
+    let _client = start("client", "does not know this client");
+    let unknown = told();
+    for words in [
+        "the tunnel is not up",
+        "does not know this client",
+        "public_key = ",
+    ] {
+        assert!(unknown.contains(words), "{unknown}");
+    }
 }

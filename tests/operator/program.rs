@@ -1,11 +1,14 @@
 //! What the program says of itself: version, completion, man pages, the form of its log.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::config_errors::home::{Home, PATIENCE};
 use crate::BENTPIPE;
 
 fn stdout(arguments: &[&str]) -> String {
@@ -105,4 +108,45 @@ fn the_journal_is_given_priorities_and_no_times() {
     assert!(journal.starts_with("<3>/none:1: "), "{journal}");
     // Redirected since.
     assert!(said("1:1").starts_with("/none:1: "));
+}
+
+/// As `head` does, which reads the first lines and goes.
+#[test]
+fn a_reader_that_goes_ends_the_program_quietly() {
+    let home = Home::new();
+    for arguments in [
+        &["status", "--watch", "--socket", "none.sock"][..],
+        &["status", "--watch", "--json", "--socket", "none.sock"],
+        &["server", "list", "--config", "server.toml"],
+        &["doctor", "--config", "none.toml"],
+        &["check", "client.toml"],
+        &["genkey"],
+        &["emulate", "--presets"],
+        &["--help"],
+    ] {
+        let mut program = Command::new(BENTPIPE)
+            .args(arguments)
+            .current_dir(home.directory.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("bentpipe starts");
+        drop(program.stdout.take());
+        let deadline = Instant::now() + PATIENCE;
+        let ended = loop {
+            match program.try_wait().expect("a child") {
+                Some(ended) => break ended,
+                None if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
+                None => {
+                    program.kill().expect("it is ours");
+                    panic!("{arguments:?} goes on");
+                }
+            }
+        };
+        let output = program.wait_with_output().expect("an output");
+        let said = String::from_utf8_lossy(&output.stderr);
+        // A configuration that is not there is a fault that was found.
+        let code = i32::from(arguments[0] == "doctor");
+        assert_eq!((ended.code(), &*said), (Some(code), ""), "{arguments:?}");
+    }
 }

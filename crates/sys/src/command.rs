@@ -45,6 +45,13 @@ pub fn tool(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// True if [`tool`] would find `program`.
+#[must_use]
+pub fn is_installed(program: &str) -> bool {
+    let path = search_path();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
 /// Directories in which [`tool`] looks for programs.
 pub(crate) fn search_path() -> OsString {
     // An empty entry would mean the working directory.

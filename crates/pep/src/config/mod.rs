@@ -102,6 +102,17 @@ pub enum Role {
 impl Role {
     /// All roles.
     pub const ALL: [Self; 4] = [Self::Client, Self::Server, Self::Pep, Self::Origin];
+
+    /// The configuration of a daemon in this role when nobody names one.
+    #[must_use]
+    pub fn default_config(self) -> &'static Path {
+        Path::new(match self {
+            Self::Client => "/etc/bentpipe/client.toml",
+            Self::Server => "/etc/bentpipe/server.toml",
+            Self::Pep => "/etc/bentpipe/pep.toml",
+            Self::Origin => "/etc/bentpipe/origin.toml",
+        })
+    }
 }
 
 /// State directory when the file names none: the service manager's (`$STATE_DIRECTORY`),

@@ -44,10 +44,22 @@ pub(super) struct Machine {
     pub(super) year: i16,
     pub(super) built: Option<i16>,
     pub(super) synchronised: Result<bool, String>,
+    pub(super) time_service: TimeService,
     /// Hard limit of open files of this process.
     pub(super) open_files: u64,
     /// Settings of the kernel, by name; those that are not there are absent.
     pub(super) settings: Vec<(String, u64)>,
+}
+
+/// Program of this machine that can keep the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TimeService {
+    /// One that `timedatectl` switches on.
+    Switched,
+    /// One that has to be started by itself.
+    Other(&'static str),
+    /// None is installed.
+    Absent,
 }
 
 impl Machine {
@@ -74,23 +86,14 @@ pub(super) struct NetworkFacts {
     pub(super) firewalls: Trial<Vec<&'static str>>,
     /// Chains of others that drop what is forwarded, with whether they let our device's packets pass.
     pub(super) forward_chains: Trial<Vec<(BaseChain, bool)>>,
-    /// Chains of others that drop what comes in, with what of ours they accept.
-    pub(super) input_chains: Trial<Vec<(BaseChain, AcceptedMarks)>>,
+    /// Chains of others that what comes in crosses, each with its table as `nft` lists it.
+    pub(super) inward_chains: Trial<Vec<(BaseChain, String)>>,
     /// The tables of iptables-legacy have rules, which nftables does not show.
     pub(super) legacy_tables: bool,
     /// Name servers of `/etc/resolv.conf`, or why it cannot be read.
     pub(super) resolvers: Result<Vec<IpAddr>, String>,
     /// Programs that have UDP port 53.
     pub(super) port_53: Vec<SocketHolder>,
-}
-
-/// Marks of ours that a chain of others accepts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct AcceptedMarks {
-    /// Of what a client takes in.
-    pub(super) client: bool,
-    /// Of what a server takes in on its way.
-    pub(super) intake: bool,
 }
 
 /// A socket and its program.
@@ -289,8 +292,26 @@ pub(super) struct IntakeFacts {
 /// An address that a server is to listen on.
 #[derive(Clone, Debug)]
 pub(super) struct ListenFacts {
+    pub(super) protocol: ListenProtocol,
     pub(super) address: SocketAddr,
     pub(super) state: ListenState,
+}
+
+/// Protocol that a daemon listens for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ListenProtocol {
+    Udp,
+    Tcp,
+}
+
+impl ListenProtocol {
+    /// Name of the protocol in small letters, and its number in IP.
+    pub(super) const fn known_as(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Udp => ("udp", "17"),
+            Self::Tcp => ("tcp", "6"),
+        }
+    }
 }
 
 /// State of such an address.

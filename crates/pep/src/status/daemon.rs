@@ -53,9 +53,19 @@ pub struct KernelRepair {
 
 impl Display for KernelRepair {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let times = match self.repairs_total {
-            1 => "once".to_owned(),
-            number => format!("{number} times"),
+        let fault = self.fault.as_deref().unwrap_or("it waits for its turn");
+        let times = match (self.repairs_total, self.last_s) {
+            (0, None) => return write!(f, "{}: {fault}", self.part),
+            (0, Some(last)) => {
+                let last = span(last);
+                return write!(
+                    f,
+                    "{} cannot be put back, last tried {last} ago: {fault}",
+                    self.part
+                );
+            }
+            (1, _) => "once".to_owned(),
+            (number, _) => format!("{number} times"),
         };
         write!(f, "{} put back {times}", self.part)?;
         let by = self.last_by.as_ref().map(|by| format!(" by {by}"));
@@ -85,5 +95,40 @@ impl Display for SandboxStatus {
             "files {}, {privileges}capabilities {capabilities}",
             self.files
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_never_put_back_is_not_counted() {
+        let told = |repairs_total, last_s, fault: Option<&str>| {
+            let part = KernelRepair {
+                part: "interface lan0".into(),
+                repairs_total,
+                last_s,
+                last_by: Some("\"ip\" (pid 7)".into()),
+                fault: fault.map(str::to_owned),
+            };
+            part.to_string()
+        };
+        for (told, expected) in [
+            (
+                told(0, Some(3), Some("it was removed")),
+                "interface lan0 cannot be put back, last tried 3 s ago: it was removed",
+            ),
+            (
+                told(0, None, Some("cannot be seen")),
+                "interface lan0: cannot be seen",
+            ),
+            (
+                told(2, Some(60), None),
+                "interface lan0 put back 2 times, last by \"ip\" (pid 7) 1 min 0 s ago",
+            ),
+        ] {
+            assert_eq!(told, expected);
+        }
     }
 }

@@ -36,6 +36,15 @@ impl StatusReport {
             }
         }
     }
+
+    /// Reason why the tunnel of a client or PEP is not healthy; `None` if it is, or if there is none in this role.
+    pub(crate) fn tunnel_fault(&self) -> Option<String> {
+        match &self.side {
+            Side::Client(session) => tunnel(session, "its server").err(),
+            Side::Pep(pep) => tunnel(&pep.session, "the other PEP").err(),
+            Side::Origin { .. } | Side::Server { .. } => None,
+        }
+    }
 }
 
 fn tunnel(session: &Session, other: &str) -> Result<String, String> {

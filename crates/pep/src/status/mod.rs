@@ -32,8 +32,9 @@ mod web;
 #[cfg(test)]
 mod tests;
 
+use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -128,6 +129,13 @@ impl StatusReport {
             all_tunnels_memory: None,
             side,
         }
+    }
+
+    /// True unless the daemon is sure to run on another file than `file`.
+    pub(crate) fn runs_on(&self, file: &Path) -> bool {
+        let of_daemon = fs::canonicalize(&self.config_file).ok();
+        let both = of_daemon.zip(fs::canonicalize(file).ok());
+        both.is_none_or(|(of_daemon, own)| of_daemon == own)
     }
 
     /// The document for programs: indented JSON without a newline at the end.

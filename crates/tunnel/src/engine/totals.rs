@@ -27,7 +27,7 @@ impl AddAssign for Totals {
     }
 }
 
-/// Datagrams that may still leave once the allowance is used up: they tell the peer to stop sending.
+/// Datagrams that may still leave once the allowance is used up, of connections that end: they tell the peer to stop sending.
 const LAST_WORDS: u32 = 4;
 
 /// Count of bytes on the link in both directions, IP packets whole, and the most there may be.

@@ -59,3 +59,37 @@ fn every_byte_on_the_link_is_accounted_for() {
         println!("loss {loss}: {:?}", server.sent);
     }
 }
+
+/// Largest batch of a slow path, and a datagram with its headers, bytes.
+const BATCH: u64 = 10 * DATAGRAM;
+const DATAGRAM: u64 = 1500;
+
+/// The batch that reaches the end of what may cross is the last one with data, however much waits; then connections end in a few datagrams.
+#[test]
+fn what_may_cross_is_exceeded_by_one_batch_and_the_last_words() {
+    let mut world = World::new(&link("geo", 0.0), 1);
+    world.run_until(Duration::from_secs(60), "the handshake", World::is_ready);
+    world.terminals[0].upload(world.now, 30_000_000);
+    world.run_for(Duration::from_secs(10));
+    let client = &mut world.terminals[0].engine;
+    client.allow(Some(200_000));
+    let most = client.crossed() + 200_000;
+    let limit = Duration::from_secs(60);
+    let crossed = |world: &World| world.terminals[0].engine.crossed();
+    world.run_until(limit, "what may cross", |world| crossed(world) >= most);
+    let more = crossed(&world) - most;
+    assert!(more < BATCH, "{more} bytes more");
+    assert!(world.terminals[0].engine.take_spent());
+    let sent = |world: &World| world.sent[1].bytes;
+    let before = sent(&world);
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(sent(&world), before, "data left after the end");
+    let tunnel = world.tunnel();
+    let now = world.now;
+    let connection = world.terminals[0].engine.connection(tunnel);
+    let connection = connection.expect("the tunnel");
+    connection.close(now, 6, "no bytes are left".to_owned());
+    world.run_for(Duration::from_secs(30));
+    let last = sent(&world) - before;
+    assert!((1..=4 * DATAGRAM).contains(&last), "{last} bytes");
+}

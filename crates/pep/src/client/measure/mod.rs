@@ -12,6 +12,7 @@ mod page;
 mod plan;
 mod report;
 mod road;
+mod standing;
 mod statistics;
 mod target;
 mod transfer;
@@ -24,7 +25,7 @@ pub use bentpipe_units::ByteCount;
 use thiserror::Error;
 use tokio::time::sleep_until;
 
-use crate::config::ClientFile;
+use crate::config::{ClientConfig, ClientFile};
 use crate::process;
 pub use plan::{NoPlan, Plan, TaskKind, Way, Wishes};
 pub use report::{Failures, Report, Row};
@@ -74,21 +75,23 @@ pub enum Fault {
     /// The URL cannot be used.
     #[error("{0}")]
     Url(String),
+    /// The client has no tunnel that answers, for this reason.
+    #[error(
+        "the tunnel is not up, so there is nothing to measure: {0}; `bentpipe doctor` and the client's log say more"
+    )]
+    Down(String),
     /// There is no responder.
     #[error(
         "no responder answers through the tunnel ({0}); add `[responder]` to the server's file, or name a `--url`"
     )]
     NoResponder(String),
     /// The responder does not answer past the tunnel.
-    #[error(
-        "past the tunnel: {why}; the server's firewall has to let TCP in on port {port}, and the tunnel to lead to the \
-         first server of the file"
-    )]
+    #[error("through the tunnel the responder answers, past it not: {why}; {mend}")]
     Closed {
-        /// TCP port of the responder.
-        port: u16,
         /// Reason of the failure.
         why: String,
+        /// Change that lets it answer.
+        mend: String,
     },
     /// More than the responder yields.
     #[error("the server's responder transfers at most {0}; choose a smaller --size")]
@@ -133,10 +136,15 @@ async fn measure(
     };
     // Before anything is sent: what cannot be is refused at once.
     let plan = Plan::new(kinds, wishes)?;
-    let mut target = match url {
-        Some(url) => Target::url(config, url).await?,
-        None => Target::responder(config, &plan).await?,
+    if let Some(fault) = standing::lack(config) {
+        tell(&format!("{fault}; waiting for it"));
+    }
+    let blamed = |fault| blame(config, fault);
+    let target = match url {
+        Some(url) => Target::url(config, url).await,
+        None => Target::responder(config, &plan).await,
     };
+    let mut target = target.map_err(blamed)?;
     let mut report = Report::new(
         target.name(),
         target.through(),
@@ -144,7 +152,7 @@ async fn measure(
         &plan,
     );
     tell(&report.heading());
-    target.try_both().await?;
+    target.try_both().await.map_err(blamed)?;
     for round in 0..plan.rounds() {
         let begun = process::now();
         target.renew(&plan).await?;
@@ -168,4 +176,19 @@ async fn measure(
         }
     }
     report.conclude()
+}
+
+/// The fault that is to be told where `fault` was met: without a tunnel, nobody can answer through it.
+fn blame(config: &ClientConfig, fault: Fault) -> Fault {
+    let through = matches!(
+        fault,
+        Fault::NoResponder(_)
+            | Fault::Refused(_)
+            | Fault::Connect(..)
+            | Fault::Http(_)
+            | Fault::Io(_)
+            | Fault::TooSlow(_)
+    );
+    let lack = || standing::lack(config).map(Fault::Down);
+    through.then(lack).flatten().unwrap_or(fault)
 }

@@ -1,5 +1,6 @@
 //! Targets: the responder of the client's own server, or a URL.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -126,10 +127,7 @@ impl Target {
         let direct = self.transfer(TaskKind::Request, Way::Direct, REQUEST).await;
         match (direct, &self.what) {
             (Err(fault @ Fault::Mark(_)), _) => Err(fault),
-            (Err(fault), What::Responder(token, _)) => Err(Fault::Closed {
-                port: token.port,
-                why: fault.to_string(),
-            }),
+            (Err(fault), What::Responder(token, _)) => Err(closed(&fault, token.port)),
             (done, _) => done.map(drop),
         }
     }
@@ -193,6 +191,23 @@ impl Target {
             self.direct.token = Some(token.token.clone());
         }
     }
+}
+
+/// Fault of a responder that answers through the tunnel and not past it, at TCP port `port`.
+fn closed(fault: &Fault, port: u16) -> Fault {
+    let mend = match fault {
+        Fault::Connect(_, error) if error.kind() == ErrorKind::ConnectionRefused => {
+            "`listen` of the server's `[responder]` has to be the address that clients come to, and no firewall to refuse it".to_owned()
+        }
+        Fault::Status(401) => {
+            "another server's responder has answered: the tunnel has to lead to the first server of the file".to_owned()
+        }
+        _ => format!(
+            "the server's firewall, and that of its provider, has to let TCP in on port {port}"
+        ),
+    };
+    let why = fault.to_string();
+    Fault::Closed { why, mend }
 }
 
 /// Asks for a token through the tunnel, which then is up.

@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 
 use bentpipe_sys::{clock, command, hold, privilege, socket};
 use jiff::tz::TimeZone;
@@ -10,7 +11,7 @@ use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::{text, tried};
 use crate::client::intercept;
-use crate::doctor::facts::Machine;
+use crate::doctor::facts::{Machine, TimeService};
 use crate::process;
 use crate::server::forwarding;
 
@@ -52,8 +53,21 @@ pub(super) fn collect(built: Option<i16>) -> Machine {
         year: now.to_zoned(TimeZone::UTC).year(),
         built,
         synchronised: clock::is_synchronised().map_err(|error| error.to_string()),
+        time_service: time_service(),
         open_files: getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
         settings: SETTINGS.iter().filter_map(|name| setting(name)).collect(),
+    }
+}
+
+/// The time service that is installed, whether or not it runs.
+fn time_service() -> TimeService {
+    let of_systemd = ["/usr/lib", "/lib"].map(|it| Path::new(it).join("systemd/systemd-timesyncd"));
+    let switched = command::is_installed("timedatectl") && of_systemd.iter().any(|it| it.exists());
+    let mut others = ["chronyd", "ntpd", "openntpd"].into_iter();
+    match others.find(|program| command::is_installed(program)) {
+        _ if switched => TimeService::Switched,
+        Some(other) => TimeService::Other(other),
+        None => TimeService::Absent,
     }
 }
 

@@ -4,12 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use bentpipe_sys::command::run;
-use bentpipe_sys::nftables::{self, BaseChain, FORWARD, INPUT};
+use bentpipe_sys::nftables::{self, BaseChain, FORWARD, INPUT, PREROUTING};
 use bentpipe_sys::reach::{Reach, RouteQuery};
 use bentpipe_sys::{device, link};
 
 use super::{MAX_FILE, sockets, text, tried};
-use crate::doctor::facts::{AcceptedMarks, NetworkFacts, Trial};
+use crate::doctor::facts::{NetworkFacts, Trial};
 
 /// Addresses that stand for the internet.
 const PUBLIC: [IpAddr; 2] = [
@@ -49,25 +49,17 @@ pub(super) fn collect(net_admin: bool) -> NetworkFacts {
         firewalls: tried(net_admin, traces),
         forward_chains: chains(
             net_admin,
-            FORWARD,
+            |chain| chain.hook == FORWARD && chain.drops,
             |chain| {
                 let arguments = ["list", "chain", chain.family, &chain.table, &chain.name];
                 run("nft", &arguments).map(|listing| lets_pass(&listing))
             },
-            true,
         ),
-        // Rules about marks may stand in chains that are jumped to.
-        input_chains: chains(
+        // What decides may stand in chains that are jumped to.
+        inward_chains: chains(
             net_admin,
-            INPUT,
-            |chain| {
-                let arguments = ["list", "table", chain.family, &chain.table];
-                run("nft", &arguments).map(|listing| accepted_marks(&listing))
-            },
-            AcceptedMarks {
-                client: true,
-                intake: true,
-            },
+            |chain| [PREROUTING, INPUT].contains(&chain.hook),
+            |chain| run("nft", &["list", "table", chain.family, &chain.table]),
         ),
         legacy_tables: !text("/proc/net/ip_tables_names").trim().is_empty(),
         resolvers: resolvers(),
@@ -99,38 +91,19 @@ fn traces() -> std::io::Result<Vec<&'static str>> {
     Ok(found.map(|(_, name)| *name).collect())
 }
 
-/// Chains of others at `hook` that drop what no rule decides on, and the answer of `passes` about each.
+/// Chains of others that are `wanted`, and the answer of `look` about each.
 fn chains<T>(
     net_admin: bool,
-    hook: u32,
-    passes: impl Fn(&BaseChain) -> std::io::Result<T>,
-    everything: T,
-) -> Trial<Vec<(BaseChain, T)>>
-where
-    T: Copy,
-{
+    wanted: impl Fn(&BaseChain) -> bool,
+    look: impl Fn(&BaseChain) -> std::io::Result<T>,
+) -> Trial<Vec<(BaseChain, T)>> {
     tried(net_admin, || {
         let mut chains = nftables::base_chains()?;
-        chains.retain(|chain| chain.hook == hook && chain.drops && !chain.table.starts_with(OURS));
-        let seen = |chain: BaseChain| {
-            // One that is gone by now lets everything pass.
-            let passes = passes(&chain).unwrap_or(everything);
-            (chain, passes)
-        };
-        Ok(chains.into_iter().map(seen).collect())
+        chains.retain(|chain| wanted(chain) && !chain.table.starts_with(OURS));
+        // One that is gone by now lets everything pass.
+        let seen = |chain: BaseChain| look(&chain).ok().map(|seen| (chain, seen));
+        Ok(chains.into_iter().filter_map(seen).collect())
     })
-}
-
-/// Marks of ours that a table accepts.
-fn accepted_marks(listing: &str) -> AcceptedMarks {
-    let accepts = |mark: &str| {
-        let mut lines = listing.lines();
-        lines.any(|line| line.contains(mark) && line.contains("accept"))
-    };
-    AcceptedMarks {
-        client: accepts("0x10000000"),
-        intake: accepts("0x80000000"),
-    }
 }
 
 /// True if a chain accepts what comes out of our device and what goes into it.
@@ -183,19 +156,6 @@ mod tests {
             uplinks()
         });
         assert_eq!(found.expect("the place"), ["one", "two"]);
-    }
-
-    #[test]
-    fn a_table_accepts_what_is_marked() {
-        let rule = "  meta mark & 0xf0000000 == 0x10000000 counter packets 0 bytes 0 accept\n";
-        let none = AcceptedMarks::default();
-        let (client, intake) = (true, true);
-        assert_eq!(accepted_marks(rule), AcceptedMarks { client, ..none });
-        let of_server = rule.replace("0x1", "0x8");
-        assert_eq!(accepted_marks(&of_server), AcceptedMarks { intake, ..none });
-        for other in ["tcp dport 22 accept", &rule.replace("accept", "drop")] {
-            assert_eq!(accepted_marks(other), none);
-        }
     }
 
     #[test]

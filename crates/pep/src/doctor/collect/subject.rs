@@ -24,13 +24,13 @@ use crate::config::{
     PlainClient, Role, Server, ServerAddress, ServerFile,
 };
 use crate::doctor::facts::{
-    AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, HandshakeResult, Owned,
-    Ownership, ServerFacts, SideFacts,
+    AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, HandshakeResult,
+    ListenProtocol, Owned, Ownership, ServerFacts, SideFacts,
 };
 use crate::keys::{self, PrivateKey};
 use crate::status::{self, Side, StatusReport};
 use far::{far, resolve};
-use server::{listens, server, tcp};
+use server::{listens, server};
 
 pub(super) fn collect(file: &Path) -> Examined {
     let forbidden = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
@@ -48,7 +48,7 @@ pub(super) fn collect(file: &Path) -> Examined {
 
 fn examine(file: &Path, content: AnyFile) -> Content {
     let role = content.role();
-    let report = query(&content, role).map(|report| runs_on(&report, file).then_some(report));
+    let report = query(&content, role).map(|report| report.runs_on(file).then_some(report));
     let running = report.as_ref().ok().and_then(Option::as_ref);
     let user = owner_of_directory(file);
     let (plain, secrets, state_dir, side) = match &content {
@@ -84,7 +84,7 @@ fn examine(file: &Path, content: AnyFile) -> Content {
                 SideFacts::Server(server(config, running)),
             ),
             ServerFile::Plain(config) => {
-                let listen = listens(&config.listen, running, tcp);
+                let listen = listens(&config.listen, running, ListenProtocol::Tcp);
                 let side = ServerFacts {
                     listen,
                     packets: false,
@@ -117,13 +117,6 @@ fn query(content: &AnyFile, role: Role) -> Result<StatusReport, status::QueryErr
         },
     };
     status::query(socket.map(|socket| socket.as_path()), Some(role))
-}
-
-/// True unless a daemon is sure to run on another file.
-fn runs_on(report: &StatusReport, file: &Path) -> bool {
-    let of_daemon = fs::canonicalize(&report.config_file).ok();
-    let both = of_daemon.zip(fs::canonicalize(file).ok());
-    both.is_none_or(|(of_daemon, own)| of_daemon == own)
 }
 
 fn daemon(report: Result<Option<StatusReport>, status::QueryError>) -> Daemon {

@@ -198,7 +198,8 @@ fn shaken(words: &FarWords<'_>, way: &WayThere, outcome: &TrialOutcome) -> Findi
         TrialOutcome::UnknownClient if words.enrols => ok(
             area,
             format!(
-                "{to} answers, and does not know this client's key yet: it is named with the code when the client starts"
+                "{to} answers, knows the code, and does not know this client's key yet: it is named with the code when the client starts, and only \
+                 then the server says so if the code was used or has expired"
             ),
         ),
         TrialOutcome::UnknownClient => fail(

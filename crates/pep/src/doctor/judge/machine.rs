@@ -1,7 +1,7 @@
 //! The kernel, the programs and the limits.
 
 use super::{MachineNeeds, fail, finding, ok, tried, warn};
-use crate::doctor::facts::Machine;
+use crate::doctor::facts::{Machine, TimeService};
 use crate::doctor::{Finding, Level};
 
 /// The oldest kernel that everything is made for.
@@ -126,7 +126,14 @@ fn device(machine: &Machine, needs: &MachineNeeds) -> Finding {
 }
 
 fn clock(machine: &Machine) -> Vec<Finding> {
-    let set = || Some("run `timedatectl set-ntp true`, or set it with `date --set`".to_owned());
+    let keep = match machine.time_service {
+        TimeService::Switched => "run `timedatectl set-ntp true`".to_owned(),
+        TimeService::Other(program) => format!("start `{program}`, which is installed"),
+        TimeService::Absent => {
+            "no time service is installed: install `systemd-timesyncd` or `chrony`, which then runs by itself".to_owned()
+        }
+    };
+    let set = || Some(format!("{keep}, or set it with `date --set`"));
     let year = machine.year;
     let sane = match machine.built {
         Some(built) if year < built => fail(

@@ -3,6 +3,7 @@
 mod client;
 mod far;
 mod files;
+mod inbound;
 mod machine;
 mod network;
 mod origin;
@@ -21,6 +22,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let needs = MachineNeeds::of(facts);
     let mut findings = machine::judge(&facts.machine, &needs);
     findings.extend(network::judge(&facts.network, &needs));
+    findings.extend(inbound::judge(facts));
     for subject in &facts.subjects {
         findings.extend(judge_subject(facts, subject));
     }
@@ -41,8 +43,8 @@ struct MachineNeeds {
     pep: bool,
     /// A client takes in what its own machine sends.
     local: bool,
-    /// A server takes in outer connections on their way.
-    intake: bool,
+    /// Others come to a port of this machine.
+    open_port: bool,
     /// A server's clients expect what this machine reaches.
     internet: bool,
 }
@@ -60,12 +62,12 @@ impl MachineNeeds {
                 SideFacts::Server(server) => {
                     needs.server_table |= server.packets;
                     needs.device |= server.packets;
-                    needs.intake |= server.intake.is_some();
                     needs.internet = true;
                 }
                 SideFacts::Pep(_) => needs.pep = true,
                 SideFacts::Origin(_) => {}
             }
+            needs.open_port |= inbound::listens(&content.side).next().is_some();
         }
         needs
     }

@@ -3,8 +3,8 @@
 use bentpipe_sys::nftables::BaseChain;
 
 use super::{MachineNeeds, fail, finding, ok, warn};
+use crate::doctor::Finding;
 use crate::doctor::facts::{NetworkFacts, SocketHolder};
-use crate::doctor::{Finding, Level};
 
 pub(super) fn judge(network: &NetworkFacts, needs: &MachineNeeds) -> Vec<Finding> {
     let mut findings = vec![routes(network, needs)];
@@ -120,45 +120,21 @@ fn chains(network: &NetworkFacts, needs: &MachineNeeds) -> Vec<Finding> {
                 .map(|(chain, passes)| one(chain, *passes, needs)),
         ),
     }
-    if let Some(Ok(chains)) = &network.input_chains {
-        for (chain, accepts) in chains {
-            if needs.client_table && !accepts.client {
-                let what = "TCP and names of the hosts";
-                findings.push(closed_to_marked(chain, "client", what, "0x10000000"));
-            }
-            if needs.intake && !accepts.intake {
-                let what = "connections that `[sle]` takes in on their way";
-                findings.push(closed_to_marked(chain, "server", what, "0x80000000"));
-            }
-        }
-    }
     if network.legacy_tables {
-        let mend = "if they drop what is forwarded: `iptables -I FORWARD -o bentpipe0 -j ACCEPT`, and the same with `-i`";
+        let mut mends = Vec::new();
+        if needs.device {
+            mends.push("if they drop what is forwarded: `iptables -I FORWARD -o bentpipe0 -j ACCEPT`, and the same with `-i`");
+        }
+        if needs.open_port {
+            mends.push("if they drop what comes in: `iptables -I INPUT -p udp --dport PORT -j ACCEPT` for each port of `listen`, with `-p tcp` for TCP");
+        }
         let text = "iptables-legacy has tables, which cannot be seen here";
-        let level = if needs.device { Level::Warn } else { Level::Ok };
-        findings.push(finding(
-            level,
-            "firewall",
-            text,
-            needs.device.then(|| mend.to_owned()),
-        ));
+        findings.push(match mends.is_empty() {
+            true => ok("firewall", text),
+            false => warn("firewall", text, Some(mends.join("; "))),
+        });
     }
     findings
-}
-
-/// Warning of a chain at which `what` a daemon of this `role` has taken in ends, for that is delivered to this machine.
-fn closed_to_marked(chain: &BaseChain, role: &str, what: &str, mark: &str) -> Finding {
-    let BaseChain {
-        family,
-        table,
-        name,
-        ..
-    } = chain;
-    let text = format!("chain `{family} {table} {name}` drops what comes in, and with it {what}");
-    let mend = format!(
-        "accept what the {role} has marked: `nft insert rule {family} {table} {name} meta mark and 0xf0000000 == {mark} accept`, and where that firewall keeps its rules"
-    );
-    warn("firewall", text, Some(mend))
 }
 
 fn one(chain: &BaseChain, passes: bool, needs: &MachineNeeds) -> Finding {

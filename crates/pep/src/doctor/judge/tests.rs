@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bentpipe_sys::link::Port;
-use bentpipe_sys::nftables::{BaseChain, FORWARD, INPUT};
+use bentpipe_sys::nftables::{BaseChain, FORWARD};
 use bentpipe_sys::policy_rule::StrayRoute;
 use bentpipe_tunnel::engine::TrialOutcome;
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::doctor::facts::*;
 
 /// A machine on which all is well, with a client in order.
-fn healthy() -> Facts {
+pub(super) fn healthy() -> Facts {
     Facts {
         machine: Machine {
             release: "6.12.5".into(),
@@ -30,6 +30,7 @@ fn healthy() -> Facts {
             year: 2026,
             built: Some(2026),
             synchronised: Ok(true),
+            time_service: TimeService::Switched,
             open_files: 1 << 20,
             settings: vec![
                 ("net.core.rmem_max".into(), 8 << 20),
@@ -45,7 +46,7 @@ fn healthy() -> Facts {
             tunnels: Vec::new(),
             firewalls: Some(Ok(Vec::new())),
             forward_chains: Some(Ok(Vec::new())),
-            input_chains: Some(Ok(Vec::new())),
+            inward_chains: Some(Ok(Vec::new())),
             legacy_tables: false,
             resolvers: Ok(vec!["192.0.2.53".parse().unwrap()]),
             port_53: Vec::new(),
@@ -58,7 +59,7 @@ fn healthy() -> Facts {
     }
 }
 
-fn subject(side: SideFacts) -> Examined {
+pub(super) fn subject(side: SideFacts) -> Examined {
     let owned = |path: &str| Owned {
         path: path.into(),
         found: Some(Ownership {
@@ -86,7 +87,7 @@ fn subject(side: SideFacts) -> Examined {
     }
 }
 
-fn client(reached: HandshakeResult) -> ClientFacts {
+pub(super) fn client(reached: HandshakeResult) -> ClientFacts {
     ClientFacts {
         servers: vec![FarFacts {
             name: "192.0.2.1:4433".into(),
@@ -113,9 +114,10 @@ fn client(reached: HandshakeResult) -> ClientFacts {
     }
 }
 
-fn server() -> ServerFacts {
+pub(super) fn server() -> ServerFacts {
     ServerFacts {
         listen: vec![ListenFacts {
+            protocol: ListenProtocol::Udp,
             address: "192.0.2.1:4433".parse().unwrap(),
             state: ListenState::Served,
         }],
@@ -303,6 +305,19 @@ fn what_the_machine_lacks_fails_where_it_is_needed() {
         "clock",
         &["set-ntp"],
     );
+    for (service, mend) in [
+        (TimeService::Other("chronyd"), "start `chronyd`"),
+        (
+            TimeService::Absent,
+            "install `systemd-timesyncd` or `chrony`",
+        ),
+    ] {
+        let unkept = |facts: &mut Facts| {
+            facts.machine.synchronised = Ok(false);
+            facts.machine.time_service = service;
+        };
+        must_find(unkept, Warn, "clock", &[mend]);
+    }
     must_find(
         |facts| facts.machine.open_files = 1024,
         Warn,
@@ -371,45 +386,6 @@ fn routes_and_links() {
             .count(),
         2
     );
-}
-
-#[test]
-fn a_chain_that_drops_what_comes_in_is_a_fault_where_hosts_are_taken_in() {
-    let chain = BaseChain {
-        family: "inet",
-        table: "filter".into(),
-        name: "input".into(),
-        hook: INPUT,
-        drops: true,
-    };
-    let at_client = || {
-        subject(SideFacts::Client(client(HandshakeResult::Shaken(
-            TrialOutcome::Known {
-                rtt: Duration::from_millis(600),
-            },
-        ))))
-    };
-    let at_server = |intake| {
-        let intake = Some(IntakeFacts::default()).filter(|_| intake);
-        let server = ServerFacts { intake, ..server() };
-        subject(SideFacts::Server(server))
-    };
-    let (none, client, intake) = (AcceptedMarks::default(), true, true);
-    for (accepts, examined, warns) in [
-        (none, at_client(), true),
-        (AcceptedMarks { client, ..none }, at_client(), false),
-        (none, at_server(false), false),
-        (AcceptedMarks { client, ..none }, at_server(true), true),
-        (AcceptedMarks { intake, ..none }, at_server(true), false),
-    ] {
-        let mut facts = healthy();
-        facts.network.input_chains = Some(Ok(vec![(chain.clone(), accepts)]));
-        facts.subjects = vec![examined];
-        let found = judge(&facts);
-        let named =
-            |one: &Finding| one.level == Level::Warn && one.text.contains("inet filter input");
-        assert_eq!(found.iter().any(named), warns, "{found:?}");
-    }
 }
 
 #[test]

@@ -31,10 +31,12 @@ pub struct Found {
 #[derive(Debug, Error)]
 pub enum QueryError {
     /// No daemon is running, or none that this user may ask.
-    #[error("no bentpipe {}{} is running (no live socket in {}); {}", .role.map_or_else(|| "daemon".to_owned(), |role| role.to_string()), of_this_user(), .directories.join(", "), start(*.role))]
+    #[error("no bentpipe {}{} is running: {} (looked for its socket in {})", .role.map_or_else(|| "daemon".to_owned(), |role| role.to_string()), of_this_user(), begin(*.role, .set_up), .directories.join(", "))]
     NoDaemon {
         /// Role that was asked for.
         role: Option<Role>,
+        /// Roles whose usual configuration is there.
+        set_up: Vec<Role>,
         /// Directories in which there is none.
         directories: Vec<String>,
     },
@@ -81,20 +83,36 @@ fn unreachable(socket: &Path, source: &io::Error) -> String {
     }
 }
 
+/// Commands that start a daemon in `role`, or else in one of those that are `set_up` on this machine.
+fn begin(role: Option<Role>, set_up: &[Role]) -> String {
+    match (role, set_up) {
+        (Some(role), _) | (None, &[role]) => start(Some(role)),
+        (None, []) => "none is set up in /etc/bentpipe; `bentpipe server init` does that at the gateway, `bentpipe client join` at the \
+                       terminal, and a daemon on another file is started with `--config FILE`"
+            .to_owned(),
+        (None, several) => start_one(several),
+    }
+}
+
 /// Commands that start a daemon, and say why it does not run.
 fn start(role: Option<Role>) -> String {
     match role {
         Some(role) => format!(
-            "`systemctl start bentpipe-{role}` starts it, `systemctl status bentpipe-{role}` says why it ended"
+            "`systemctl start bentpipe-{role}` starts it (without systemd: `bentpipe {role}`), `systemctl status bentpipe-{role}` says why it ended"
         ),
-        None => {
-            let units = Role::ALL.map(|role| format!("bentpipe-{role}"));
-            format!(
-                "`systemctl start UNIT` starts one ({}), `systemctl status UNIT` says why it ended",
-                units.join(", ")
-            )
-        }
+        None => start_one(&Role::ALL),
     }
+}
+
+fn start_one(roles: &[Role]) -> String {
+    let units: Vec<_> = roles
+        .iter()
+        .map(|role| format!("bentpipe-{role}"))
+        .collect();
+    format!(
+        "`systemctl start UNIT` starts one ({}), `systemctl status UNIT` says why it ended",
+        units.join(", ")
+    )
 }
 
 /// Root sees the daemons of all users.
@@ -161,8 +179,10 @@ pub(in crate::status) fn query_in(
     match live.len() {
         0 => {
             let own = RunDirectory::own();
+            let there = |role: &Role| role.default_config().exists();
             Err(QueryError::NoDaemon {
                 role,
+                set_up: Role::ALL.into_iter().filter(there).collect(),
                 directories: own.iter().map(ToString::to_string).collect(),
             })
         }
@@ -246,5 +266,37 @@ fn is_in_our_network(pid: u32) -> bool {
     match (namespace("self"), namespace(&pid.to_string())) {
         (Ok(ours), Ok(theirs)) => ours == theirs,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_finds_no_daemon_is_told_the_one_to_start() {
+        let said = |role, set_up: &[Role]| {
+            let error = QueryError::NoDaemon {
+                role,
+                set_up: set_up.to_vec(),
+                directories: vec!["/run/bentpipe".to_owned()],
+            };
+            error.to_string()
+        };
+        let client = said(None, &[Role::Client]);
+        assert!(client.starts_with("no bentpipe daemon"), "{client}");
+        for words in [
+            "is running: `systemctl start bentpipe-client`",
+            "`bentpipe client`",
+        ] {
+            assert!(client.contains(words), "{client}");
+        }
+        let both = said(None, &[Role::Client, Role::Server]);
+        assert!(
+            both.contains("(bentpipe-client, bentpipe-server)"),
+            "{both}"
+        );
+        assert!(said(None, &[]).contains("`bentpipe client join`"));
+        assert!(said(Some(Role::Pep), &[]).contains("`systemctl start bentpipe-pep`"));
     }
 }

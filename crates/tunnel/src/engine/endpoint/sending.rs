@@ -7,7 +7,7 @@ use super::super::reliable::{HEADERS, WireTurn, WireUse};
 use super::super::settings::headers;
 use super::{Connection, ConnectionId, Engine, Output};
 
-/// Time after which a connection whose wire is full looks at its timers again.
+/// Time after which a connection that may not send now looks at its timers again.
 const HELD: Duration = Duration::from_millis(10);
 
 impl Engine {
@@ -41,6 +41,11 @@ impl Engine {
             let Some(connection) = self.connections.get_mut(id) else {
                 continue;
             };
+            // The last words are those of connections that end.
+            if self.allowance.is_spent() && !connection.is_lost() {
+                self.hold(now, id);
+                continue;
+            }
             if let Some(transmit) = connection.poll_transmit(now, buf) {
                 self.dirty.end_turn(id);
                 return Some(transmit);
@@ -91,7 +96,7 @@ impl Engine {
         true
     }
 
-    /// The wire of a connection is full. Its timers run on, but not in a loop: what is due cannot leave.
+    /// A connection may not send now. Its timers run on, but not in a loop: what is due cannot leave.
     fn hold(&mut self, now: Instant, id: ConnectionId) {
         self.dirty.remove(id);
         let due = self

@@ -1,16 +1,16 @@
 //! Facts about an origin for the doctor: its addresses, its certificate and key, and the web server behind it.
 
 use super::super::handshake;
-use super::server::{listens, tcp};
+use super::server::listens;
 use crate::certified::CertifiedFiles;
 use crate::config::OriginConfig;
-use crate::doctor::facts::{CertificateFacts, OriginFacts};
+use crate::doctor::facts::{CertificateFacts, ListenProtocol, OriginFacts};
 use crate::process::{self, RunError};
 use crate::status::StatusReport;
 
 pub(super) fn origin(config: &OriginConfig, running: Option<&StatusReport>) -> OriginFacts {
     OriginFacts {
-        listen: listens(&config.listen, running, tcp),
+        listen: listens(&config.listen, running, ListenProtocol::Tcp),
         certificate: certificate(config).map_err(|fault| fault.to_string()),
         upstream: (config.upstream, handshake::connect(config.upstream)),
         hubs: config.hubs.len(),

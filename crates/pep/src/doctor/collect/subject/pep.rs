@@ -6,10 +6,10 @@ use bentpipe_sys::link;
 
 use super::super::handshake::{self, HandshakeAsker};
 use super::super::tried;
-use super::server::{listens, udp};
+use super::server::listens;
 use super::{far, is_at, resolve};
 use crate::config::{MeetingPlace, PepConfig};
-use crate::doctor::facts::{HandshakeResult, MeetingFacts, PepFacts};
+use crate::doctor::facts::{HandshakeResult, ListenProtocol, MeetingFacts, PepFacts};
 use crate::keys;
 use crate::segments;
 use crate::status::{Side, StatusReport, TunnelState};
@@ -36,7 +36,7 @@ pub(super) fn pep(config: &PepConfig, running: Option<&StatusReport>) -> PepFact
         meeting: match &config.peer.meeting {
             MeetingPlace::Here(address) => {
                 let addresses = address.implied(vec![**address]);
-                MeetingFacts::Here(listens(&addresses, running, udp))
+                MeetingFacts::Here(listens(&addresses, running, ListenProtocol::Udp))
             }
             MeetingPlace::There(address) => {
                 let peer = running.and_then(peer_of_tunnel);

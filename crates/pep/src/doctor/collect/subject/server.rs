@@ -9,20 +9,20 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::super::sockets;
 use crate::config::{Placed, ServerConfig, SleIntake};
-use crate::doctor::facts::{IntakeFacts, ListenFacts, ListenState, ServerFacts};
+use crate::doctor::facts::{IntakeFacts, ListenFacts, ListenProtocol, ListenState, ServerFacts};
 use crate::status::{Side, StatusReport};
 
 pub(super) fn server(config: &ServerConfig, running: Option<&StatusReport>) -> ServerFacts {
-    let mut listen = listens(&config.listening.addresses, running, udp);
+    let mut listen = listens(&config.listening.addresses, running, ListenProtocol::Udp);
     if let Some(tls) = &config.listening.tls {
-        listen.extend(listens(&tls.addresses, running, tcp));
+        listen.extend(listens(&tls.addresses, running, ListenProtocol::Tcp));
     }
     if let Some(sle) = &config.sle {
         let addresses = sle.addresses.iter();
-        listen.extend(addresses.flat_map(|it| listens(it, running, tcp)));
+        listen.extend(addresses.flat_map(|it| listens(it, running, ListenProtocol::Tcp)));
     }
     if let Some(les) = &config.listening.les {
-        listen.extend(listens(&les.addresses, running, udp));
+        listen.extend(listens(&les.addresses, running, ListenProtocol::Udp));
     }
     ServerFacts {
         listen,
@@ -52,11 +52,11 @@ pub(super) fn intake(intake: &SleIntake) -> IntakeFacts {
     }
 }
 
-/// State of the addresses to listen on; `bind` tries one, and names the protocol.
+/// State of the addresses to listen on.
 pub(super) fn listens(
     addresses: &Placed<Vec<SocketAddr>>,
     running: Option<&StatusReport>,
-    bind: fn(SocketAddr) -> (&'static str, io::Result<()>),
+    protocol: ListenProtocol,
 ) -> Vec<ListenFacts> {
     let served = match running.map(|report| &report.side) {
         Some(Side::Server {
@@ -74,36 +74,32 @@ pub(super) fn listens(
         if served.contains(&address) {
             return ListenState::Served;
         }
-        match bind(address) {
-            (_, Ok(())) => ListenState::Free,
-            (protocol, Err(error)) if error.kind() == io::ErrorKind::AddrInUse => {
-                ListenState::Held(sockets::holders(protocol, address.port()))
+        match bind(protocol, address) {
+            Ok(()) => ListenState::Free,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                let (name, _) = protocol.known_as();
+                ListenState::Held(sockets::holders(name, address.port()))
             }
-            (_, Err(error)) => ListenState::Cannot(error.to_string()),
+            Err(error) => ListenState::Cannot(error.to_string()),
         }
     };
     let listen = |address: &SocketAddr| ListenFacts {
+        protocol,
         address: *address,
         state: state(*address),
     };
     addresses.iter().map(listen).collect()
 }
 
-pub(super) fn udp(address: SocketAddr) -> (&'static str, io::Result<()>) {
-    let open = || {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::DGRAM,
-            Some(Protocol::UDP),
-        )?;
-        if address.is_ipv6() {
-            socket.set_only_v6(true)?;
-        }
-        socket.bind(&address.into())
-    };
-    ("udp", open())
-}
-
-pub(super) fn tcp(address: SocketAddr) -> (&'static str, io::Result<()>) {
-    ("tcp", TcpListener::bind(address).map(drop))
+/// Tries to bind `address`.
+fn bind(protocol: ListenProtocol, address: SocketAddr) -> io::Result<()> {
+    if protocol == ListenProtocol::Tcp {
+        return TcpListener::bind(address).map(drop);
+    }
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())
 }
