@@ -7,11 +7,12 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe_emulator::topology::{GATEWAY_WAN, GATEWAY_WAN6, USER, WEB, WEB6, host};
+use bentpipe_emulator::topology::{GATEWAY_WAN, GATEWAY_WAN6, USER, USER6, WEB, WEB6, host};
 use bentpipe_testbed::peer::{PATIENCE, Service, read_to_eof, set_patience, who};
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Carried, Site, SiteConfig};
+use socket2::{Domain, Socket, Type};
 
 use crate::BENTPIPE;
 
@@ -139,6 +140,45 @@ fn an_admission_that_another_program_flushes_is_given_again() {
     let stream = stream.unwrap_or_else(|error| panic!("{error} after {took:?}"));
     assert!(took <= Duration::from_secs(5), "{took:?}");
     assert_eq!(seen(stream), IpAddr::from(GATEWAY_WAN));
+}
+
+/// As when a gate opens while a host's first attempt is on its way: what the server is asked for then is the one connection.
+#[test]
+fn what_is_let_in_before_the_servers_answer_is_one_connection() {
+    if !privileged("gates: let in before the answer") {
+        return;
+    }
+    let site = site();
+    let (user, web): (Place, Place) = (site.topology.user().into(), site.topology.web().into());
+    for (address, own, gateway, set) in [
+        (
+            IpAddr::from(WEB),
+            IpAddr::from(USER),
+            IpAddr::from(GATEWAY_WAN),
+            "admitted4",
+        ),
+        (WEB6.into(), USER6.into(), GATEWAY_WAN6.into(), "admitted6"),
+    ] {
+        let at = SocketAddr::new(address, 25);
+        let service = Service::start(&web, at, who).expect("a server");
+        let from = SocketAddr::new(own, 40_025);
+        let element = format!("{{ {own} . {} . {address} . 25 timeout 10s }}", from.port());
+        let admit = ["add", "element", "inet", "bentpipe_client", set, &element];
+        site.topology.terminal().run("nft", &admit).expect("a set");
+        let connecting = || {
+            let socket = Socket::new(Domain::for_address(at), Type::STREAM, None)?;
+            socket.bind(&from.into())?;
+            let began = Instant::now();
+            socket.connect_timeout(&at.into(), PATIENCE)?;
+            Result::Ok((TcpStream::from(socket), began.elapsed()))
+        };
+        let connected = user.at(connecting).expect("the namespace is there");
+        let (stream, took) = connected.expect("a connection");
+        assert!(took < RTT, "not let in at once, but after {took:?}");
+        assert_eq!(seen(stream), gateway);
+        thread::sleep(RTT);
+        assert_eq!(service.accepted(), 1, "connections to {address}");
+    }
 }
 
 /// IPv6 that is broken behind the server: what hosts send there vanishes. Who is told "connected" at once does not fall back to IPv4.

@@ -23,6 +23,8 @@ mod http_body;
 #[cfg(target_os = "linux")]
 mod last_bytes;
 mod names;
+#[cfg(target_os = "linux")]
+mod openings;
 mod proxy;
 mod share;
 #[cfg(target_os = "linux")]

@@ -4,6 +4,7 @@
 //! the kernel refuses a family that the server lacks, and answers for ten seconds for a destination that
 //! refused, is not allowed, cannot be reached or did not answer. Connections that must not be accepted early go through `gatekeeper.rs`.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -24,12 +25,13 @@ use super::Context;
 use super::direct::Decisions;
 use super::doubt::Doubts;
 use super::flow::{Answer, Intake, carry};
-use super::gatekeeper::{self, Wait, Waiting, to_tunnel};
+use super::gatekeeper::{self, LetIn, to_tunnel};
 use super::names::Lesson;
+use super::openings::{FlowOfTaken, Openings};
 use super::share::{Shares, WAITING};
 use super::upkeep::Upkeep;
 use super::wanted::{self, adapt};
-use crate::client::carrier::Carrier;
+use crate::client::carrier::{Carrier, Flow};
 use crate::client::intercept::{self, Installed, Interception, KernelAnswer, Other};
 use crate::config::{self, ClientDns, FrontEnds, Intercept, Place, Placed, TCP};
 use crate::firewall::open_passages;
@@ -59,7 +61,7 @@ pub(crate) fn own_mark() -> u32 {
 /// State that everything that intercepts shares.
 pub(super) struct Front {
     pub(super) carrier: Carrier,
-    pub(super) waiting: Waiting,
+    pub(super) openings: RefCell<Openings<Flow>>,
     decisions: Rc<Decisions>,
     shares: Rc<Shares>,
     pub(super) doubts: Doubts,
@@ -274,7 +276,7 @@ impl Front {
     fn new(carrier: &Carrier, decisions: &Rc<Decisions>, installed: Installed) -> Self {
         Self {
             carrier: carrier.clone(),
-            waiting: Waiting::default(),
+            openings: RefCell::default(),
             decisions: decisions.clone(),
             shares: Shares::new(WAITING, "connections that wait for the tunnel"),
             doubts: Doubts::default(),
@@ -365,15 +367,17 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
         destination: canonical(destination),
     };
     let destination = opening.destination;
-    let pending = |wait: &Wait| wait.flow.is_none().then(|| wait.answered.clone());
-    let pending = front.waiting.borrow().get(&opening).and_then(pending);
-    if let Some(answered) = pending {
-        // Another flow would leave the one that is asked for without a host.
-        answered.notified().await;
-    }
-    let admitted = front.waiting.borrow_mut().remove(&opening);
-    let admitted = admitted.and_then(|wait| wait.flow);
-    let outcome = match admitted {
+    let (_let_in, flow) = LetIn::new(&front, opening);
+    let flow = match flow {
+        FlowOfTaken::None => None,
+        FlowOfTaken::Connected(flow) => Some(flow),
+        // The host has been told "connected": without an answer it can only be reset, by dropping the socket.
+        FlowOfTaken::Asked(answer) => match answer.await {
+            Ok(flow) => Some(flow),
+            Err(_) => return,
+        },
+    };
+    let outcome = match flow {
         Some(flow) => flow.relay(socket).run().await,
         None => {
             let intake = Intake {
