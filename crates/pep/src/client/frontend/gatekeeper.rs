@@ -134,7 +134,7 @@ fn is_left_alone(front: &Front, destination: SocketAddr) -> bool {
     let address = destination.ip();
     address.is_multicast()
         || front
-            .with_rules(|rules| rules.exempts(address))
+            .with_rules(|rules| rules.leaves_alone(address))
             .unwrap_or(true)
         || UdpSocket::bind((address, 0)).is_ok()
 }

@@ -151,11 +151,11 @@ impl Installed {
         Ok(self.counted.clone())
     }
 
-    /// True if connections to `address` are left alone. The kernel also leaves alone this machine's own addresses,
-    /// broadcast and multicast.
+    /// True if connections to `address` are left alone, as all are that go in clear for want of a tunnel. The kernel also leaves alone
+    /// this machine's own addresses, broadcast and multicast.
     #[must_use]
-    pub fn exempts(&self, address: IpAddr) -> bool {
-        self.exempt.iter().any(|net| net.contains(&address))
+    pub fn leaves_alone(&self, address: IpAddr) -> bool {
+        !self.current.carries() || self.exempt.iter().any(|net| net.contains(&address))
     }
 
     /// Leads [`super::Other::Tunnel`] into the device, which must exist and be up. To be called again whenever it has been made
