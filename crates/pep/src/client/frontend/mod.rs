@@ -17,6 +17,8 @@ pub(crate) mod dns;
 mod doubt;
 mod flow;
 #[cfg(target_os = "linux")]
+mod follow;
+#[cfg(target_os = "linux")]
 mod gatekeeper;
 mod http;
 mod http_body;

@@ -19,18 +19,19 @@ use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 use super::Context;
 use super::direct::Decisions;
 use super::doubt::Doubts;
 use super::flow::{Answer, Intake, carry};
+use super::follow::follow;
 use super::gatekeeper::{self, LetIn, to_tunnel};
 use super::names::Lesson;
 use super::openings::{FlowOfTaken, Openings};
 use super::share::{Shares, WAITING};
 use super::upkeep::Upkeep;
-use super::wanted::{self, adapt};
+use super::wanted;
 use crate::client::carrier::{Carrier, Flow};
 use crate::client::intercept::{self, Installed, Interception, KernelAnswer, Other};
 use crate::config::{self, ClientDns, FrontEnds, Intercept, Place, Placed, TCP};
@@ -43,9 +44,6 @@ use crate::status::KernelRepair;
 
 /// Things told to the kernel at once: each is a run of `nft`.
 const MAX_TELLING: usize = 4;
-
-/// Time for which the tunnel may be silent before what is taken in goes in clear, where it may.
-const SILENT_FOR: Duration = Duration::from_secs(5);
 
 /// Age that the account of the rules may have.
 const COUNTED_EVERY: Duration = Duration::from_secs(3);
@@ -151,10 +149,11 @@ pub(super) fn start(
         // There is nothing that could carry it.
         wanted.other = Other::Drop;
     }
-    adapt(&mut wanted, &reach);
-    let installed = wanted.install_claimed(claim).map_err(lacking)?;
+    let doubts = Doubts::default();
+    let current = wanted::now(&wanted, &reach, doubts.hold());
+    let installed = current.install_claimed(claim).map_err(lacking)?;
     warn_without_hold(&installed);
-    let front = Rc::new(Front::new(carrier, decisions, installed));
+    let front = Rc::new(Front::new(carrier, decisions, doubts, installed));
     decisions.tell(&front);
     for listener in listeners {
         let (front, open) = (front.clone(), open.clone());
@@ -167,7 +166,7 @@ pub(super) fn start(
     for interface in intercept.interfaces.iter().map(String::as_str).chain(own) {
         tasks.push(gatekeeper::start(&front, interface).map_err(lacking)?);
     }
-    tasks.push(spawn_local(follow(front.clone(), wanted)));
+    tasks.push(spawn_local(follow(front.clone(), wanted, current)));
     if !decisions.is_empty() {
         tasks.push(spawn_local(count(front.clone())));
     }
@@ -203,59 +202,6 @@ pub(super) fn listener(address: SocketAddr, place: &Place) -> Result<TcpListener
     Ok(TcpListener::from_std(listener)?)
 }
 
-/// Keeps the rules in step with what the tunnel can reach, where its server is, and, if that matters, whether it answers;
-/// never ends.
-async fn follow(front: Rc<Front>, mut current: Interception) {
-    let mut changes = front.carrier.reach();
-    let mut silent_since = None;
-    let mut attached = false;
-    let gates = current.gates.clone();
-    loop {
-        let reach = changes.borrow_and_update().clone();
-        // Not before: what leaves without an address of the device would be translated to one of another device, for the
-        // life of its flow.
-        if !attached && reach.addressed {
-            attached = true;
-            front.tell(|rules| rules.attach()).await;
-        }
-        let now = Instant::now();
-        let mut wanted = current.clone();
-        adapt(&mut wanted, &reach);
-        wanted.gates.clone_from(&gates);
-        wanted
-            .gates
-            .extend(front.doubts.hold().then(wanted::doubtful));
-        let mut due = None;
-        if wanted.fail_open {
-            silent_since = silent_since.or(Some(now)).filter(|_| !reach.carries);
-            due = silent_since.map(|since| since + SILENT_FOR);
-            wanted.carrying = due.is_none_or(|due| due > now);
-        }
-        if wanted.carrying != current.carrying {
-            let text = if wanted.carrying {
-                "the tunnel carries what is taken in again"
-            } else {
-                "on_failure = \"direct\": what is taken in goes in clear until the tunnel answers"
-            };
-            tracing::warn!("{text}");
-        }
-        if wanted != current {
-            let changed = wanted.clone();
-            front.tell(move |rules| rules.update(&changed)).await;
-            current = wanted;
-        }
-        let due = due.filter(|_| current.carrying);
-        let changed = tokio::select! {
-            changed = changes.changed() => changed,
-            () = front.doubts.changed() => Ok(()),
-            () = sleep_until(due.unwrap_or(now)), if due.is_some() => Ok(()),
-        };
-        if changed.is_err() {
-            return;
-        }
-    }
-}
-
 /// Keeps the account of what the rules decide on in the kernel; never ends.
 async fn count(front: Rc<Front>) {
     loop {
@@ -273,13 +219,18 @@ async fn count(front: Rc<Front>) {
 }
 
 impl Front {
-    fn new(carrier: &Carrier, decisions: &Rc<Decisions>, installed: Installed) -> Self {
+    fn new(
+        carrier: &Carrier,
+        decisions: &Rc<Decisions>,
+        doubts: Doubts,
+        installed: Installed,
+    ) -> Self {
         Self {
             carrier: carrier.clone(),
             openings: RefCell::default(),
             decisions: decisions.clone(),
             shares: Shares::new(WAITING, "connections that wait for the tunnel"),
-            doubts: Doubts::default(),
+            doubts,
             rules: Arc::new(Mutex::new(Some(installed))),
             telling: Semaphore::new(MAX_TELLING),
             refusing: Semaphore::new(MAX_REFUSING),
