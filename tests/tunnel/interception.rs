@@ -51,6 +51,12 @@ fn expect_seen(place: &Place, web: &Place, addresses: &[(IpAddr, IpAddr)]) {
     }
 }
 
+/// Connections are accepted at once from then on, over IPv6 as well.
+fn expect_ipv6(site: &Site) {
+    let (user, web): (Place, Place) = (site.topology.user().into(), site.topology.web().into());
+    expect_seen(&user, &web, &[(WEB6.into(), GATEWAY_WAN6.into())]);
+}
+
 fn both(v4: (Ipv4Addr, Ipv4Addr), v6: (Ipv6Addr, Ipv6Addr)) -> [(IpAddr, IpAddr); 2] {
     [(v4.0.into(), v4.1.into()), (v6.0.into(), v6.1.into())]
 }
@@ -165,6 +171,7 @@ fn addresses_of_the_server_cannot_be_reached_through_it() {
     }
     let site = site("[intercept]\ninterfaces = [\"lan0\"]\n");
     let user: Place = site.topology.user().into();
+    expect_ipv6(&site);
     let gateway: Place = site.topology.gateway().into();
     for address in [GATEWAY_WAN.into(), GATEWAY_WAN6.into(), GATEWAY_SAT6.into()] {
         let service = Service::start(&gateway, SocketAddr::new(address, 0), who);
@@ -270,6 +277,7 @@ fn what_was_refused_is_refused_at_once() {
         return;
     }
     let site = site("[intercept]\ninterfaces = [\"lan0\"]\nlocal = true\n");
+    expect_ipv6(&site);
     for place in [site.topology.user(), site.topology.terminal()] {
         for route in site.routes() {
             let route = Route {

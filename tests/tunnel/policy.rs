@@ -321,9 +321,14 @@ fn on_failure_direct_goes_on_in_clear_and_back() {
     thread::sleep(Duration::from_secs(12));
     drop(asked);
     expect(USER.into(), "without a server");
+    let of_ipv6 = Service::start(&web, SocketAddr::new(WEB6.into(), 0), who).expect("a server");
+    let who = seen(&user, of_ipv6.address).expect("a connection");
+    assert_eq!(who, IpAddr::from(USER6), "without a server");
     site.start_server().expect("a server");
     thread::sleep(Duration::from_secs(8));
     expect(GATEWAY_WAN.into(), "with a server again");
+    // IPv6 that is not known to lead anywhere waits for the server's answer, but what goes in clear does not.
+    assert_eq!(of_ipv6.accepted(), 1, "a second time through the tunnel");
 }
 
 /// What `host` of the user's site is told of `name`: the address of this family.

@@ -33,7 +33,7 @@ impl SealedHosts {
             "private_key_file = \"server.key\"\nlisten = \"{WEB}:4433\"\nstate_dir = \"server\"\n\
              status_socket = \"server.sock\"\n[sle]\nlisten = \"{WEB}:4434\"\n\
              [[client]]\nname = \"user\"\npublic_key = \"{client_key}\"\n\
-             allow = [\"{WEB}\", \"{WEB6}\"]\n"
+             allow = [\"{WEB}\", \"{WEB6}\", \"10.30.0.0/24\", \"fd00:30::/64\"]\n"
         );
         let client = format!(
             "private_key_file = \"client.key\"\nstate_dir = \"client\"\n\

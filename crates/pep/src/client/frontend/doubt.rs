@@ -1,8 +1,9 @@
 //! Doubt whether IPv6 leads anywhere behind the server: a state machine over `now`.
 //!
 //! A host that hears "connected" at once has chosen: if IPv6 is broken behind the server, it waits for as long as the server does, and does
-//! not fall back to IPv4. So once an IPv6 destination was not reached, connections to others wait for the server's answer, whose
-//! absence hosts pass over within a quarter of a second (RFC 8305). The first that is reached ends that.
+//! not fall back to IPv4. A server cannot know beforehand: its route says nothing of what lies behind the next hop. So until an IPv6
+//! destination has been reached, and again once one was not, connections wait for the server's answer, whose absence hosts pass over
+//! within a quarter of a second (RFC 8305). The first that is reached ends that.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -27,7 +28,7 @@ pub(super) struct Doubts {
 impl Doubts {
     /// True while IPv6 connections are to wait for the server's answer.
     pub(super) fn hold(&self) -> bool {
-        self.doubt.borrow().raised
+        self.doubt.borrow().holds()
     }
 
     /// Waits until that has changed.
@@ -50,7 +51,7 @@ impl Doubts {
         // Destinations are their users' affair, and stand in no log.
         match reached {
             true => tracing::info!(
-                "IPv6 destinations are reached again: connections to them are accepted at once"
+                "IPv6 destinations are reached: connections to them are accepted at once"
             ),
             false => tracing::info!(
                 "the server does not reach an IPv6 destination: connections to all of them wait for its answer until one is reached, \
@@ -61,23 +62,32 @@ impl Doubts {
 }
 
 /// Doubt about IPv6.
-#[derive(Debug, Default)]
-struct Doubt {
-    raised: bool,
-    /// Earliest instant at which it may be raised again.
-    earliest: Option<Instant>,
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    /// Nothing is known yet.
+    #[default]
+    Unproven,
+    /// A destination was not reached, and none since.
+    Raised,
+    /// A destination was reached; no other raises a doubt before this instant.
+    Ended(Instant),
 }
 
 impl Doubt {
+    /// True while IPv6 connections are to wait for the server's answer.
+    fn holds(self) -> bool {
+        !matches!(self, Self::Ended(_))
+    }
+
     /// Takes in that a destination was `reached`, or was not. True if that changes anything.
     fn on_outcome(&mut self, now: Instant, reached: bool) -> bool {
-        if self.raised != reached || self.earliest.is_some_and(|at| !reached && now < at) {
-            return false;
-        }
-        self.raised = !reached;
-        if reached {
-            self.earliest = Some(now + CALM);
-        }
+        let next = match (*self, reached) {
+            (Self::Unproven | Self::Raised, true) => Self::Ended(now + CALM),
+            (Self::Ended(until), false) if now < until => return false,
+            (Self::Unproven | Self::Ended(_), false) => Self::Raised,
+            (Self::Raised, false) | (Self::Ended(_), true) => return false,
+        };
+        *self = next;
         true
     }
 }
@@ -94,12 +104,15 @@ mod tests {
     fn a_doubt_ends_with_the_first_that_is_reached_and_does_not_come_back_at_once() {
         let start = Instant::now();
         let mut doubt = Doubt::default();
-        assert!(!doubt.on_outcome(start, true) && !doubt.raised);
-        assert!(doubt.on_outcome(start, false) && doubt.raised);
-        assert!(!doubt.on_outcome(start, false) && doubt.raised, "once");
-        assert!(doubt.on_outcome(start, true) && !doubt.raised);
+        assert!(doubt.holds(), "nothing is known yet");
+        assert!(doubt.on_outcome(start, false) && doubt.holds());
+        assert!(!doubt.on_outcome(start, false) && doubt.holds(), "once");
+        assert!(doubt.on_outcome(start, true) && !doubt.holds());
+        assert!(!doubt.on_outcome(start, true) && !doubt.holds(), "once");
         let early = start + CALM - Duration::from_millis(1);
-        assert!(!doubt.on_outcome(early, false) && !doubt.raised);
-        assert!(doubt.on_outcome(start + CALM, false) && doubt.raised);
+        assert!(!doubt.on_outcome(early, false) && !doubt.holds());
+        assert!(doubt.on_outcome(start + CALM, false) && doubt.holds());
+        let mut proven = Doubt::default();
+        assert!(proven.on_outcome(start, true) && !proven.holds());
     }
 }

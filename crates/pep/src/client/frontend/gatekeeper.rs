@@ -9,8 +9,6 @@
 //!   host ◄ SYN, ACK ─ listener ─► the flow that waits for it
 //! ```
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
@@ -26,28 +24,10 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{interval, sleep, timeout};
 
 use super::flow::open_and_wait;
+use super::openings::FlowOfTaken;
 use super::tproxy::Front;
 use crate::client::carrier::{Flow, NotOpened};
 use crate::client::intercept::ADMITTED_FOR;
-
-/// Connections that wait at once; beyond that a host's repetition gets its chance.
-const MAX_WAITING: usize = 1024;
-/// And of one host, so that one that scans ports leaves room for the others.
-const MAX_WAITING_OF_HOST: usize = 128;
-
-/// The connections that wait.
-pub(super) type Waiting = RefCell<HashMap<Opening, Wait>>;
-
-/// A connection that waits.
-#[derive(Default)]
-pub(super) struct Wait {
-    /// There once the server has answered.
-    pub(super) flow: Option<Flow>,
-    /// Told of the host's further attempts.
-    attempted: Rc<Notify>,
-    /// Told once the server has answered: a connection that the table lets in before, because a doubt has ended, waits for it.
-    pub(super) answered: Rc<Notify>,
-}
 
 /// After this time an opening segment that the table let pass has become a connection.
 const TAKEN_IN_WITHIN: Duration = Duration::from_millis(100);
@@ -117,31 +97,36 @@ async fn watch(
 
 fn on_opening(front: &Rc<Front>, interface: &str, opening: Opening) {
     let destination = opening.destination;
-    let mut waiting = front.waiting.borrow_mut();
-    let host = opening.source.ip();
-    if let Some(wait) = waiting.get(&opening) {
-        wait.attempted.notify_one();
-        return;
-    }
-    let of_host = waiting.keys().filter(|other| other.source.ip() == host);
-    if of_host.count() >= MAX_WAITING_OF_HOST
+    let mut openings = front.openings.borrow_mut();
+    if !may_wait(front, destination)
+        || openings.on_segment(&opening)
         || is_optimistic(front, destination)
-        || waiting.len() >= MAX_WAITING
+        || !openings.has_room(opening.source.ip())
         || front.is_elsewhere(interface, &opening)
         || is_left_alone(front, destination)
     {
         return;
     }
-    let wait = Wait::default();
-    spawn_local(ask(front.clone(), opening, wait.attempted.clone()));
-    waiting.insert(opening, wait);
+    let attempted = openings.ask(opening);
+    spawn_local(ask(front.clone(), opening, attempted));
+}
+
+/// True if connections to `destination` wait for the server's answer, now or in a doubt.
+fn may_wait(front: &Front, destination: SocketAddr) -> bool {
+    let said = says_optimistic(front, destination);
+    said.map_or(destination.is_ipv6(), |optimistic| !optimistic)
 }
 
 /// True if a connection to `destination` is accepted before the server has connected.
 fn is_optimistic(front: &Front, destination: SocketAddr) -> bool {
+    let said = says_optimistic(front, destination);
+    said.unwrap_or(destination.is_ipv4() || !front.doubts.hold())
+}
+
+/// Word of the configuration on `destination`, if there is one.
+fn says_optimistic(front: &Front, destination: SocketAddr) -> Option<bool> {
     let (address, port) = (destination.ip(), destination.port());
-    let said = front.carrier.front().says_optimistic(Some(address), port);
-    said.unwrap_or(address.is_ipv4() || !front.doubts.hold())
+    front.carrier.front().says_optimistic(Some(address), port)
 }
 
 /// Not intercepted at all, as the rules have it: the gate never saw it.
@@ -149,7 +134,7 @@ fn is_left_alone(front: &Front, destination: SocketAddr) -> bool {
     let address = destination.ip();
     address.is_multicast()
         || front
-            .with_rules(|rules| rules.exempts(address))
+            .with_rules(|rules| rules.leaves_alone(address))
             .unwrap_or(true)
         || UdpSocket::bind((address, 0)).is_ok()
 }
@@ -164,12 +149,10 @@ async fn ask(front: Rc<Front>, opening: Opening, attempted: Rc<Notify>) {
     match opened {
         Ok(opened) => {
             front.doubts.on_outcome(destination, ReplyCode::Ok);
-            if let Some(wait) = front.waiting.borrow_mut().get_mut(&opening) {
-                wait.flow = Some(opened.flow);
-                wait.answered.notify_one();
+            if front.openings.borrow_mut().on_answer(&opening, opened.flow) {
+                // A host that does not come back has given up.
+                let _ = timeout(ADMITTED_FOR, admit(&front, opening, &attempted)).await;
             }
-            // A host that does not come back has given up.
-            let _ = timeout(ADMITTED_FOR, admit(&front, opening, &attempted)).await;
         }
         Err(NotOpened::Code(code)) => {
             front.doubts.on_outcome(destination, code);
@@ -177,9 +160,7 @@ async fn ask(front: Rc<Front>, opening: Opening, attempted: Rc<Notify>) {
         }
         Err(NotOpened::Application | NotOpened::NoServer) => {}
     }
-    if let Some(wait) = front.waiting.borrow_mut().remove(&opening) {
-        wait.answered.notify_one();
-    }
+    front.openings.borrow_mut().give_up(&opening);
 }
 
 /// Admits `opening`, and again after each attempt that is not taken in: a table that was put back, or follows a changed
@@ -189,18 +170,34 @@ async fn admit(front: &Rc<Front>, opening: Opening, attempted: &Notify) {
         source,
         destination,
     } = opening;
-    let waits = || {
-        let waiting = front.waiting.borrow();
-        waiting
-            .get(&opening)
-            .is_some_and(|wait| wait.flow.is_some())
-    };
-    while waits() {
+    while front.openings.borrow().is_connected(&opening) {
         front
             .tell(move |rules| rules.admit(source, destination))
             .await;
         attempted.notified().await;
         sleep(TAKEN_IN_WITHIN).await;
+    }
+}
+
+/// Connection that the kernel has handed over, known as such until this is dropped.
+pub(super) struct LetIn(Option<(Rc<Front>, Opening)>);
+
+impl LetIn {
+    /// Takes in that `opening` was let in; and its flow, if one was asked for.
+    pub(super) fn new(front: &Rc<Front>, opening: Opening) -> (Self, FlowOfTaken<Flow>) {
+        if !may_wait(front, opening.destination) {
+            return (Self(None), FlowOfTaken::None);
+        }
+        let flow = front.openings.borrow_mut().on_connection(opening);
+        (Self(Some((front.clone(), opening))), flow)
+    }
+}
+
+impl Drop for LetIn {
+    fn drop(&mut self) {
+        if let Some((front, opening)) = self.0.take() {
+            front.openings.borrow_mut().on_end(&opening);
+        }
     }
 }
 

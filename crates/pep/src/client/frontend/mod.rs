@@ -17,12 +17,16 @@ pub(crate) mod dns;
 mod doubt;
 mod flow;
 #[cfg(target_os = "linux")]
+mod follow;
+#[cfg(target_os = "linux")]
 mod gatekeeper;
 mod http;
 mod http_body;
 #[cfg(target_os = "linux")]
 mod last_bytes;
 mod names;
+#[cfg(target_os = "linux")]
+mod openings;
 mod proxy;
 mod share;
 #[cfg(target_os = "linux")]

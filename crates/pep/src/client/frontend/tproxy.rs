@@ -4,6 +4,7 @@
 //! the kernel refuses a family that the server lacks, and answers for ten seconds for a destination that
 //! refused, is not allowed, cannot be reached or did not answer. Connections that must not be accepted early go through `gatekeeper.rs`.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -18,18 +19,20 @@ use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 use super::Context;
 use super::direct::Decisions;
 use super::doubt::Doubts;
 use super::flow::{Answer, Intake, carry};
-use super::gatekeeper::{self, Wait, Waiting, to_tunnel};
+use super::follow::follow;
+use super::gatekeeper::{self, LetIn, to_tunnel};
 use super::names::Lesson;
+use super::openings::{FlowOfTaken, Openings};
 use super::share::{Shares, WAITING};
 use super::upkeep::Upkeep;
-use super::wanted::{self, adapt};
-use crate::client::carrier::Carrier;
+use super::wanted;
+use crate::client::carrier::{Carrier, Flow};
 use crate::client::intercept::{self, Installed, Interception, KernelAnswer, Other};
 use crate::config::{self, ClientDns, FrontEnds, Intercept, Place, Placed, TCP};
 use crate::firewall::open_passages;
@@ -41,9 +44,6 @@ use crate::status::KernelRepair;
 
 /// Things told to the kernel at once: each is a run of `nft`.
 const MAX_TELLING: usize = 4;
-
-/// Time for which the tunnel may be silent before what is taken in goes in clear, where it may.
-const SILENT_FOR: Duration = Duration::from_secs(5);
 
 /// Age that the account of the rules may have.
 const COUNTED_EVERY: Duration = Duration::from_secs(3);
@@ -59,7 +59,7 @@ pub(crate) fn own_mark() -> u32 {
 /// State that everything that intercepts shares.
 pub(super) struct Front {
     pub(super) carrier: Carrier,
-    pub(super) waiting: Waiting,
+    pub(super) openings: RefCell<Openings<Flow>>,
     decisions: Rc<Decisions>,
     shares: Rc<Shares>,
     pub(super) doubts: Doubts,
@@ -149,10 +149,11 @@ pub(super) fn start(
         // There is nothing that could carry it.
         wanted.other = Other::Drop;
     }
-    adapt(&mut wanted, &reach);
-    let installed = wanted.install_claimed(claim).map_err(lacking)?;
+    let doubts = Doubts::default();
+    let current = wanted::now(&wanted, &reach, doubts.hold());
+    let installed = current.install_claimed(claim).map_err(lacking)?;
     warn_without_hold(&installed);
-    let front = Rc::new(Front::new(carrier, decisions, installed));
+    let front = Rc::new(Front::new(carrier, decisions, doubts, installed));
     decisions.tell(&front);
     for listener in listeners {
         let (front, open) = (front.clone(), open.clone());
@@ -165,7 +166,7 @@ pub(super) fn start(
     for interface in intercept.interfaces.iter().map(String::as_str).chain(own) {
         tasks.push(gatekeeper::start(&front, interface).map_err(lacking)?);
     }
-    tasks.push(spawn_local(follow(front.clone(), wanted)));
+    tasks.push(spawn_local(follow(front.clone(), wanted, current)));
     if !decisions.is_empty() {
         tasks.push(spawn_local(count(front.clone())));
     }
@@ -201,59 +202,6 @@ pub(super) fn listener(address: SocketAddr, place: &Place) -> Result<TcpListener
     Ok(TcpListener::from_std(listener)?)
 }
 
-/// Keeps the rules in step with what the tunnel can reach, where its server is, and, if that matters, whether it answers;
-/// never ends.
-async fn follow(front: Rc<Front>, mut current: Interception) {
-    let mut changes = front.carrier.reach();
-    let mut silent_since = None;
-    let mut attached = false;
-    let gates = current.gates.clone();
-    loop {
-        let reach = changes.borrow_and_update().clone();
-        // Not before: what leaves without an address of the device would be translated to one of another device, for the
-        // life of its flow.
-        if !attached && reach.addressed {
-            attached = true;
-            front.tell(|rules| rules.attach()).await;
-        }
-        let now = Instant::now();
-        let mut wanted = current.clone();
-        adapt(&mut wanted, &reach);
-        wanted.gates.clone_from(&gates);
-        wanted
-            .gates
-            .extend(front.doubts.hold().then(wanted::doubtful));
-        let mut due = None;
-        if wanted.fail_open {
-            silent_since = silent_since.or(Some(now)).filter(|_| !reach.carries);
-            due = silent_since.map(|since| since + SILENT_FOR);
-            wanted.carrying = due.is_none_or(|due| due > now);
-        }
-        if wanted.carrying != current.carrying {
-            let text = if wanted.carrying {
-                "the tunnel carries what is taken in again"
-            } else {
-                "on_failure = \"direct\": what is taken in goes in clear until the tunnel answers"
-            };
-            tracing::warn!("{text}");
-        }
-        if wanted != current {
-            let changed = wanted.clone();
-            front.tell(move |rules| rules.update(&changed)).await;
-            current = wanted;
-        }
-        let due = due.filter(|_| current.carrying);
-        let changed = tokio::select! {
-            changed = changes.changed() => changed,
-            () = front.doubts.changed() => Ok(()),
-            () = sleep_until(due.unwrap_or(now)), if due.is_some() => Ok(()),
-        };
-        if changed.is_err() {
-            return;
-        }
-    }
-}
-
 /// Keeps the account of what the rules decide on in the kernel; never ends.
 async fn count(front: Rc<Front>) {
     loop {
@@ -271,13 +219,18 @@ async fn count(front: Rc<Front>) {
 }
 
 impl Front {
-    fn new(carrier: &Carrier, decisions: &Rc<Decisions>, installed: Installed) -> Self {
+    fn new(
+        carrier: &Carrier,
+        decisions: &Rc<Decisions>,
+        doubts: Doubts,
+        installed: Installed,
+    ) -> Self {
         Self {
             carrier: carrier.clone(),
-            waiting: Waiting::default(),
+            openings: RefCell::default(),
             decisions: decisions.clone(),
             shares: Shares::new(WAITING, "connections that wait for the tunnel"),
-            doubts: Doubts::default(),
+            doubts,
             rules: Arc::new(Mutex::new(Some(installed))),
             telling: Semaphore::new(MAX_TELLING),
             refusing: Semaphore::new(MAX_REFUSING),
@@ -365,15 +318,17 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
         destination: canonical(destination),
     };
     let destination = opening.destination;
-    let pending = |wait: &Wait| wait.flow.is_none().then(|| wait.answered.clone());
-    let pending = front.waiting.borrow().get(&opening).and_then(pending);
-    if let Some(answered) = pending {
-        // Another flow would leave the one that is asked for without a host.
-        answered.notified().await;
-    }
-    let admitted = front.waiting.borrow_mut().remove(&opening);
-    let admitted = admitted.and_then(|wait| wait.flow);
-    let outcome = match admitted {
+    let (_let_in, flow) = LetIn::new(&front, opening);
+    let flow = match flow {
+        FlowOfTaken::None => None,
+        FlowOfTaken::Connected(flow) => Some(flow),
+        // The host has been told "connected": without an answer it can only be reset, by dropping the socket.
+        FlowOfTaken::Asked(answer) => match answer.await {
+            Ok(flow) => Some(flow),
+            Err(_) => return,
+        },
+    };
+    let outcome = match flow {
         Some(flow) => flow.relay(socket).run().await,
         None => {
             let intake = Intake {

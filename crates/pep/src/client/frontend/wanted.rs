@@ -86,21 +86,20 @@ fn rules(config: &FrontEnds) -> Vec<Rule> {
     rules.collect()
 }
 
-/// Adapts what changes while we run.
-pub(super) fn adapt(interception: &mut Interception, reach: &Reach) {
-    interception.families = reach.families;
-    interception.server.clone_from(&reach.servers);
-    interception.device.routed.clone_from(&reach.routed);
-    interception.device.tcp.leads = reach.leads_tcp;
-}
-
-/// Gate for IPv6 destinations of which nothing is said, while it is doubtful whether they are reached.
-pub(super) fn doubtful() -> Gate {
-    Gate {
+/// Interception of what is `configured` for what the tunnel reaches now; with a gate for IPv6 while that is `doubtful`.
+pub(super) fn now(configured: &Interception, reach: &Reach, doubtful: bool) -> Interception {
+    let mut now = configured.clone();
+    now.families = reach.families;
+    now.server.clone_from(&reach.servers);
+    now.device.routed.clone_from(&reach.routed);
+    now.device.tcp.leads = reach.leads_tcp;
+    // Behind what rules say of it.
+    now.gates.extend(doubtful.then(|| Gate {
         ports: Vec::new(),
         destinations: vec![Ipv6Net::default().into()],
         shut: true,
-    }
+    }));
+    now
 }
 
 /// [`FrontEnds::is_optimistic`], for the kernel.

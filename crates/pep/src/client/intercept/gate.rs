@@ -3,6 +3,7 @@
 //! Their opening segments are dropped until the connection is admitted. The host sends them again, within
 //! a second at first; by then the far side has answered, and they pass or are refused.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -12,6 +13,9 @@ use crate::firewall::{Chain, Family, Set, anonymous};
 /// Time that an admitted connection may take to come back: a host repeats its opening segment after 1, 2
 /// and 4 s.
 pub const ADMITTED_FOR: Duration = Duration::from_secs(10);
+
+/// Chain of the gates' rules.
+const GATES: &str = "gates";
 
 /// One rule; the first that matches a destination decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +50,17 @@ pub(super) fn chains(gates: &[Gate]) -> String {
         format!("{header} saddr . tcp sport . {header} daddr . tcp dport @admitted{digit} return")
     });
     let gate = Chain::new("gate").rules(admitted).rule("counter drop");
-    let gates = Chain::new("gates").rules(gates.iter().flat_map(Gate::rules));
+    let gates = Chain::new(GATES).rules(gates.iter().flat_map(Gate::rules));
     format!("{gate}{gates}")
+}
+
+/// Script that puts `gates` in the place of those of the `table`, and leaves the rest of it as it is.
+pub(super) fn exchange(table: &str, gates: &[Gate]) -> String {
+    let mut script = format!("flush chain inet {table} {GATES}\n");
+    for rule in gates.iter().flat_map(Gate::rules) {
+        let _ = writeln!(script, "add rule inet {table} {GATES} {rule}");
+    }
+    script
 }
 
 impl Gate {

@@ -1,5 +1,6 @@
 //! An interception in force: what changes while it is, what is put back, and its removal.
 
+mod admission;
 mod surroundings;
 
 use std::collections::HashMap;
@@ -16,7 +17,6 @@ use bentpipe_sys::policy_rule::PolicyRule;
 use bentpipe_sys::route::{MarkedRoute, Target};
 use ipnet::IpNet;
 
-use super::gate::ADMITTED_FOR;
 use super::kept::{self, Count, Kept, LearnedAddress};
 use super::kernel_answer::KernelAnswer;
 use super::lan::Lan;
@@ -121,21 +121,6 @@ impl Installed {
         self.table.add_element(set, &element, Some(REFUSED_FOR))
     }
 
-    /// Lets a connection through that a [`super::Gate`] holds: the next of its opening segments passes.
-    ///
-    /// # Errors
-    /// As [`Self::refuse`].
-    pub fn admit(&self, source: SocketAddr, destination: SocketAddr) -> io::Result<()> {
-        let set = if destination.is_ipv4() {
-            "admitted4"
-        } else {
-            "admitted6"
-        };
-        let [from, to] = [source, destination].map(|end| format!("{} . {}", end.ip(), end.port()));
-        self.table
-            .add_element(set, &format!("{from} . {to}"), Some(ADMITTED_FOR))
-    }
-
     /// From now on these addresses count as destinations of their rules; one that did already counts for its new time. All
     /// of them, or none if there is an error. To be told before a host hears of the addresses.
     ///
@@ -166,11 +151,11 @@ impl Installed {
         Ok(self.counted.clone())
     }
 
-    /// True if connections to `address` are left alone. The kernel also leaves alone this machine's own addresses,
-    /// broadcast and multicast.
+    /// True if connections to `address` are left alone, as all are that go in clear for want of a tunnel. The kernel also leaves alone
+    /// this machine's own addresses, broadcast and multicast.
     #[must_use]
-    pub fn exempts(&self, address: IpAddr) -> bool {
-        self.exempt.iter().any(|net| net.contains(&address))
+    pub fn leaves_alone(&self, address: IpAddr) -> bool {
+        !self.current.carries() || self.exempt.iter().any(|net| net.contains(&address))
     }
 
     /// Leads [`super::Other::Tunnel`] into the device, which must exist and be up. To be called again whenever it has been made
@@ -206,7 +191,7 @@ impl Installed {
     }
 
     /// Puts `changed` in force in one step, without a gap (reload, new address of an interface). What
-    /// was refused is forgotten.
+    /// was refused is forgotten, unless gates are all that changes.
     ///
     /// # Errors
     /// As [`Interception::install`], but what was in force stays. Interfaces, marks and routing tables cannot change.
@@ -215,6 +200,9 @@ impl Installed {
             return Err(invalid(
                 "interfaces, marks and routing tables cannot change while in force".into(),
             ));
+        }
+        if self.change_gates(changed)? {
+            return Ok(());
         }
         let lan = Lan::present(&changed.interfaces, changed.device(), Some(&self.lan))?;
         let kept = self.kept();

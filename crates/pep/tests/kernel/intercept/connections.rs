@@ -4,7 +4,7 @@ use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
-use bentpipe_pep::client::intercept::{Interception, KernelAnswer, Other};
+use bentpipe_pep::client::intercept::{Gate, Interception, KernelAnswer, Other};
 use bentpipe_sys::hold::HOLD_TABLE;
 use bentpipe_sys::nft::Table;
 use bentpipe_testbed::privileged;
@@ -183,6 +183,40 @@ fn refused_destinations_are_refused_by_the_kernel() {
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         exchange(from, V4);
     }
+}
+
+#[test]
+fn gates_change_and_what_was_refused_stays_so() {
+    if !privileged("gates_change_and_what_was_refused_stays_so") {
+        return;
+    }
+    let net = Net::new();
+    let mut it = interception();
+    let _echo = Echo::start(&net.router, PORT, it.routing.own_mark());
+    let mut installed = Inside::install(&net.router, &it);
+    installed.refuse(V6, KernelAnswer::Reset);
+    let (gated, open) = (V6.replace(":80", ":81"), V6.replace(":80", ":82"));
+    let gate = Gate {
+        ports: vec![81],
+        destinations: vec!["::/0".parse().unwrap()],
+        shut: true,
+    };
+    for gates in [vec![gate.clone()], Vec::new()] {
+        let shut = !gates.is_empty();
+        it.gates = gates;
+        installed.at(|ours| ours.update(&it)).unwrap();
+        let error = connect(&net.lan, V6).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(connect(&net.lan, &gated).is_err(), shut, "gates {shut}");
+        assert_eq!(exchange(&net.lan, &open), format!("{open} ping"));
+    }
+    // Of a table that another program has changed nothing is left as it is.
+    let flush = ["flush", "chain", "inet", "bentpipe_client", "intercept"];
+    net.router.run("nft", &flush).unwrap();
+    it.gates = vec![gate];
+    installed.at(|ours| ours.update(&it)).unwrap();
+    assert_eq!(exchange(&net.lan, &open), format!("{open} ping"));
+    connect(&net.lan, &gated).unwrap_err();
 }
 
 #[expect(
