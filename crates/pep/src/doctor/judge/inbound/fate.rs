@@ -1,5 +1,7 @@
 //! Fate of a packet at a chain: the rules that may accept it, and those that may drop it.
 
+use std::cell::Cell;
+
 use bentpipe_sys::nftables::BaseChain;
 
 use super::condition::{Condition, FirstPacket, Truth};
@@ -7,6 +9,9 @@ use super::listing::{Effect, PacketRule, TableListing};
 
 /// Depth of jumps, beyond which the kernel takes none.
 const DEEPEST: u32 = 16;
+
+/// Jumps that are followed in one chain. Those of 16 levels could lead through more rules than anybody waits for.
+const MOST_JUMPS: u32 = 10_000;
 
 /// Fate of a packet at a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +89,12 @@ impl Ends {
 
 /// Fate of `packet` at the base chain `chain` of the table `listing`.
 pub(super) fn at(chain: &BaseChain, listing: &TableListing, packet: &FirstPacket) -> Fate {
-    let mut ends = Walk { listing, packet }.through(&chain.name, 0);
+    let walk = Walk {
+        listing,
+        packet,
+        jumps: Cell::new(0),
+    };
+    let mut ends = walk.through(&chain.name, 0);
     if ends.goes_on {
         let policy = Decider {
             rule: "the policy".to_owned(),
@@ -113,9 +123,18 @@ pub(super) fn at(chain: &BaseChain, listing: &TableListing, packet: &FirstPacket
 struct Walk<'a> {
     listing: &'a TableListing,
     packet: &'a FirstPacket,
+    /// Jumps that were followed so far.
+    jumps: Cell<u32>,
 }
 
 impl Walk<'_> {
+    /// True if a rule at this `depth` may lead on to another chain.
+    fn may_jump(&self, depth: u32) -> bool {
+        let jumps = self.jumps.get();
+        self.jumps.set(jumps + 1);
+        depth < DEEPEST && jumps < MOST_JUMPS
+    }
+
     fn through(&self, chain: &str, depth: u32) -> Ends {
         let steps = self.listing.rules(chain).iter().filter_map(|rule| {
             let holds = rule.conditions.iter().map(|it| it.holds_for(self.packet));
@@ -149,7 +168,7 @@ impl Walk<'_> {
             Effect::Accept => ends.accepted = decider(true),
             Effect::Drop => ends.dropped = decider(true),
             Effect::Return => ends.returns = true,
-            Effect::Jump(chain) | Effect::Goto(chain) if depth < DEEPEST => {
+            Effect::Jump(chain) | Effect::Goto(chain) if self.may_jump(depth) => {
                 ends = self.through(chain, depth + 1);
                 if matches!(effect, Effect::Goto(_)) {
                     ends.returns = std::mem::take(&mut ends.goes_on);
