@@ -227,6 +227,8 @@ pub(super) struct CertificateFacts {
 pub(super) struct ClientFacts {
     pub(super) servers: Vec<FarFacts>,
     pub(super) intercepts: bool,
+    /// Questions of this machine's name servers leave in clear.
+    pub(super) own_names_in_clear: bool,
     /// Everything but TCP is led into the device.
     pub(super) needs_device: bool,
     /// True if the machine's own traffic is taken in.

@@ -10,6 +10,7 @@
 //! Decisions stand here and in the two users; crate `sys` tells them to the kernel.
 
 mod passage;
+mod router;
 mod ruleset;
 mod setting;
 mod settings;
@@ -17,6 +18,7 @@ mod settings;
 pub(crate) mod snapshot;
 
 pub(crate) use passage::{Passage, close_passages, closed_passages, is_ours, open_passages};
+pub(crate) use router::Router;
 pub(crate) use ruleset::{Chain, Family, Mark, Set, anonymous};
 pub(crate) use setting::{Setting, interfaces, is_shut, is_shut6};
 pub(crate) use settings::{Settings, prepare_device};

@@ -30,6 +30,8 @@ pub(super) enum Kind {
     Advertisements,
     /// The check of an IPv4 source looks up the way back with the packet's own mark.
     Marks,
+    /// The check of an IPv4 source takes any way back; of our device alone, with which it goes.
+    LooseSources,
     /// Frames of bridges pass the tables of IPv4 while they are bridged, and lose their transparent socket after.
     Bridged4,
     /// Frames of bridges pass the tables of IPv6.
@@ -53,6 +55,7 @@ impl Kind {
             Self::Ipv6 => "forwarding6",
             Self::Advertisements => "advertisements6",
             Self::Marks => "marks4",
+            Self::LooseSources => "sources4",
             Self::Bridged4 => "bridged4",
             Self::Bridged6 => "bridged6",
         }
@@ -62,7 +65,7 @@ impl Kind {
     pub(super) fn values(self) -> [&'static str; 2] {
         match self {
             Self::Ipv4 | Self::Ipv6 | Self::Marks => ["0", "1"],
-            Self::Advertisements => ["1", "2"],
+            Self::Advertisements | Self::LooseSources => ["1", "2"],
             Self::Bridged4 | Self::Bridged6 => ["1", "0"],
         }
     }
@@ -93,6 +96,7 @@ impl Setting {
             Kind::Ipv6 => ("ipv6", "force_forwarding"),
             Kind::Advertisements => ("ipv6", "accept_ra"),
             Kind::Marks => ("ipv4", "src_valid_mark"),
+            Kind::LooseSources => ("ipv4", "rp_filter"),
             Kind::Bridged4 => return BRIDGED[0].into(),
             Kind::Bridged6 => return BRIDGED[1].into(),
         };
@@ -129,6 +133,7 @@ impl Setting {
                 settings.push(Self::of(kind, interface));
             }
         }
+        settings.extend(device.map(|device| Self::of(Kind::LooseSources, device)));
         if bridges {
             settings.extend([Kind::Bridged4, Kind::Bridged6].map(|kind| Self::of(kind, ALL)));
         }

@@ -203,6 +203,16 @@ impl Settings {
         setting.set(after)
     }
 
+    /// Notes in `table` which interfaces heed marks because of us: whose table that is puts them back in its turn.
+    pub(crate) fn hand_over_marks(&self, table: &Table) {
+        let names = self.0.iter().filter(|setting| setting.is_of_marks());
+        for setting in names {
+            let name = format!("\"{}\"", setting.interface);
+            // A table that was removed is made anew from what is in force.
+            let _ = table.add_element(Kind::Marks.set(), &name, None);
+        }
+    }
+
     /// Puts back what still is as we left it; not what makes checks heed marks if others need that, `keeping_marks`.
     pub(crate) fn restore(&self, keeping_marks: bool) {
         let machine = Setting {

@@ -22,12 +22,11 @@ use bentpipe_sys::policy_rule::{Action, Family, PolicyRule};
 use bentpipe_sys::written_table::WrittenTable;
 use ipnet::IpNet;
 
-use crate::firewall::{SERVER_TABLE, Settings, TRIAL_TABLE, close_passages, interfaces, is_shut};
+use crate::firewall::{
+    Router, SERVER_TABLE, Settings, TRIAL_TABLE, close_passages, interfaces, is_shut,
+};
 
 mod rules;
-
-const FORWARD4: &str = "/proc/sys/net/ipv4/conf/all/forwarding";
-const FORWARD6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
 
 /// The bits of the mark that are ours; others are left as they are.
 const MASK: u32 = 0xf000_0000;
@@ -57,23 +56,6 @@ pub struct ServerTable {
     router: Router,
 }
 
-/// Families in which this machine forwards for others than us.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Router {
-    ipv4: bool,
-    ipv6: bool,
-}
-
-impl Router {
-    /// As the kernel has it, given what we have changed ourselves.
-    fn now(settings: &Settings) -> Self {
-        Self {
-            ipv4: is_on(FORWARD4),
-            ipv6: is_on(FORWARD6) && !settings.opened_machine(),
-        }
-    }
-}
-
 impl ServerTable {
     /// Drops the kernel's own "port unreachable" about datagrams to these UDP `ports`; forwards nothing.
     ///
@@ -96,7 +78,7 @@ impl ServerTable {
         // A killed server's settings are still in force, and its table says so.
         let settings = Settings::left_behind(table.table())?;
         Ok(Self {
-            router: Router::now(&settings),
+            router: Router::now(settings.opened_machine()),
             table,
             ports: ports.to_vec(),
             settings,
@@ -135,7 +117,7 @@ impl ServerTable {
         for interface in outside()? {
             self.settings.plan(&interface)?;
         }
-        self.router = Router::now(&self.settings);
+        self.router = Router::now(self.settings.opened_machine());
         // In this order nothing of others' is forwarded for a moment, and nothing of ours with its own address.
         for rule in second_line() {
             rule.add()?;
@@ -194,7 +176,7 @@ impl ServerTable {
     /// True if another program has made a router of this machine since, or ended that.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
-        self.forwarding.is_some() && Router::now(&self.settings) != self.router
+        self.forwarding.is_some() && Router::now(self.settings.opened_machine()) != self.router
     }
 }
 
@@ -269,10 +251,6 @@ fn open_device() {
         format!("/proc/sys/net/ipv6/conf/{NAME}/force_forwarding"),
         "1",
     );
-}
-
-fn is_on(path: &str) -> bool {
-    fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
 }
 
 /// Has the kernel look at a table with everything that it can hold, and forget it.

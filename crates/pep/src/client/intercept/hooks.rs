@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use super::packets;
 use super::ruleset::{DNS, EXEMPT, ICMP, LEFT_ALONE, NEIGHBOURS, NEVER, OPENING, names};
-use super::{DnsInterception, Interception, Other};
+use super::{DnsInterception, Interception, Lan, Other};
 use crate::firewall::{Chain, Mark, anonymous};
 
 /// The hook before routing, and the chain for what the LAN sends.
@@ -74,13 +74,14 @@ pub(super) fn arriving_elsewhere(it: &Interception, held: &[String]) -> Option<S
 }
 
 /// Chain of what goes through the device, or was not intercepted: exempt destinations and what goes direct pass.
-pub(super) fn forward(it: &Interception) -> Chain {
+pub(super) fn forward(it: &Interception, lan: &Lan) -> Chain {
     let way = match it.fail_open {
         true => String::new(),
         false => format!(" oifname \"{}\"", it.device.name),
     };
     Chain::at("forward", "filter", "forward priority filter")
         .rules(packets::astray(it))
+        .rules(packets::opened_for_us(it, lan))
         .rule(format_args!("iifname != {{ {} }} return", names(it)))
         .rules(EXEMPT)
         .rule(format_args!("{}{way} return", it.routing.tunnel().borne()))

@@ -24,7 +24,7 @@ use super::upkeep::{self, Lack, Wanted};
 use super::{Interception, REFUSED_FOR, barrier, invalid};
 use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_device};
 pub(super) use surroundings::let_go;
-use surroundings::renewed_guard;
+use surroundings::{brought_up_to_date, renewed_guard};
 
 /// An interception in force. Dropping it removes it; drop it in the namespace it was installed in.
 #[derive(Debug)]
@@ -60,17 +60,19 @@ impl Installed {
     /// # Errors
     /// As [`Interception::install_claimed`].
     pub(super) fn put_in_force(it: &Interception, claim: Claim) -> io::Result<Self> {
-        let lan = Lan::of(it).map_err(|error| match renewed_guard(it) {
-            Ok(()) => error,
-            Err(other) => io::Error::new(error.kind(), format!("{error}; {other}")),
-        })?;
+        let settings = Settings::left_behind_by_both()?;
+        let lan =
+            Lan::of(it, settings.opened_machine()).map_err(|error| match renewed_guard(it) {
+                Ok(()) => error,
+                Err(other) => io::Error::new(error.kind(), format!("{error}; {other}")),
+            })?;
         let (body, exempt) = it.prepared(&lan, &Kept::default())?;
         // The guard exists first: whatever fails below is undone by it.
         let mut installed = Self {
             exempt,
             routes: it.routes(),
             table: Table::new(CLIENT_TABLE),
-            settings: Settings::left_behind_by_both()?,
+            settings,
             rules: it.rules.iter().map(|rule| rule.learned).collect(),
             armed: true,
             current: it.clone(),
@@ -96,6 +98,7 @@ impl Installed {
         barrier::remove(barrier::Holder::Client, &barrier)?;
         installed.heed_marks()?;
         barrier.iter().try_for_each(PolicyRule::add)?;
+        brought_up_to_date(it, &installed.lan)?;
         installed.lan.keep_in()?;
         installed.hold_own()?;
         close_passages()?;
@@ -278,6 +281,7 @@ impl Installed {
         for interface in &self.current.interfaces {
             self.settings.enable(interface, &self.table)?;
         }
+        self.lan.note_opened(self.settings.opened_machine());
         self.remember()
     }
 

@@ -10,10 +10,11 @@ use std::io;
 use std::net::IpAddr;
 
 use bentpipe_sys::link::{self, Link, Port};
-use bentpipe_sys::policy_rule::{Family, MAIN, StrayRoute, TableRoute, Way};
+use bentpipe_sys::policy_rule::{self, MAIN, StrayRoute, TableRoute, Way};
 use ipnet::IpNet;
 
 use super::{Interception, Routing, invalid, ruleset};
+use crate::firewall::{Family, Router};
 
 /// The metric of routes to nowhere, by which ours are known.
 const METRIC: u32 = 0x6265_6e74;
@@ -34,6 +35,10 @@ pub(super) struct Lan {
     missing: Vec<String>,
     /// Interfaces that are ports of others.
     ports: Vec<Port>,
+    /// What this machine forwards for others than us.
+    router: Router,
+    /// Forwarding of IPv6 is on for the whole machine because of us.
+    opened_machine: bool,
 }
 
 impl Lan {
@@ -48,9 +53,14 @@ impl Lan {
         }
     }
 
-    /// Of interfaces that must exist.
-    pub(super) fn of(it: &Interception) -> io::Result<Self> {
-        let lan = Self::present(&it.interfaces, it.device(), None)?;
+    /// Of interfaces that must exist. Forwarding of IPv6 is on for the whole machine because of a process that was killed if
+    /// `opened_machine`.
+    pub(super) fn of(it: &Interception, opened_machine: bool) -> io::Result<Self> {
+        let known = Self {
+            opened_machine,
+            ..Self::default()
+        };
+        let lan = Self::present(&it.interfaces, it.device(), Some(&known))?;
         if let Some(interface) = lan.missing.first() {
             let text =
                 format!("cannot intercept `{interface}`: no such interface; `ip link` lists them");
@@ -77,7 +87,10 @@ impl Lan {
             let named = device == Some(&link.name) || interfaces.contains(&link.name);
             named || known.is_some_and(|known| known.indices.contains(&link.index))
         };
+        let opened_machine = known.is_some_and(|known| known.opened_machine);
         let mut lan = Self {
+            router: Router::now(opened_machine),
+            opened_machine,
             indices: links.iter().filter(ours).map(|link| link.index).collect(),
             missing: interfaces.to_vec(),
             ..Self::default()
@@ -168,6 +181,21 @@ impl Lan {
         // Answers on connections that are carried have this one.
         let mark = Routing::default().own_mark();
         StrayRoute::list(&homes, &self.indices, mark)
+    }
+
+    /// Families in which what comes in by an interface may be forwarded for us alone.
+    pub(super) fn shut(&self) -> impl Iterator<Item = Family> + Clone {
+        self.router.shut()
+    }
+
+    /// True if forwarding of IPv6 is on for the whole machine because of us.
+    pub(super) fn has_opened_machine(&self) -> bool {
+        self.opened_machine
+    }
+
+    /// Notes that forwarding of IPv6 is on for the whole machine because of us, if it is.
+    pub(super) fn note_opened(&mut self, machine: bool) {
+        self.opened_machine = machine;
     }
 
     /// Interfaces that are ports of others.
@@ -267,7 +295,7 @@ pub(super) fn let_out() -> io::Result<()> {
 }
 
 fn remove_but(wanted: &[TableRoute]) -> io::Result<()> {
-    for family in Family::usable() {
+    for family in policy_rule::Family::usable() {
         for route in present(family)? {
             if !wanted.contains(&route) {
                 route.delete()?;
@@ -278,7 +306,7 @@ fn remove_but(wanted: &[TableRoute]) -> io::Result<()> {
 }
 
 /// Routes to nowhere of ours that the main table has.
-pub(super) fn present(family: Family) -> io::Result<Vec<TableRoute>> {
+pub(super) fn present(family: policy_rule::Family) -> io::Result<Vec<TableRoute>> {
     let mut routes = TableRoute::list_blackholes(family, MAIN)?;
     routes.retain(|route| route.metric == METRIC && route.way == Way::Blackhole);
     Ok(routes)

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use super::ruleset::{ICMP, names};
-use super::{Interception, Other};
+use super::{Interception, Lan, Other};
 use crate::firewall::{Chain, Family};
 
 /// The chains `other`, `tunnelled` and `direct`, and the hooks that belong to the device; `own` are this machine's addresses
@@ -145,6 +145,24 @@ pub(super) fn astray(it: &Interception) -> Option<String> {
         )
     };
     it.needs_device().then(rule)
+}
+
+/// Rules by which nothing goes from one LAN to another, or past the tunnel, where this machine forwards for us alone: forwarding was opened
+/// for what the device carries.
+pub(super) fn opened_for_us(it: &Interception, lan: &Lan) -> impl Iterator<Item = String> {
+    let device = &it.device.name;
+    let needed = it.needs_device();
+    let whole = lan.has_opened_machine();
+    lan.shut().filter(move |_| needed).map(move |family| {
+        let (protocol, digit) = (family.protocol(), family.digit());
+        let by = match family {
+            Family::V6 if whole => String::new(),
+            _ => format!("iifname @forwarding{digit} "),
+        };
+        format!(
+            "meta nfproto {protocol} {by}iifname != \"{device}\" oifname != \"{device}\" counter drop"
+        )
+    })
 }
 
 /// The routed prefixes of each family that has any, as an anonymous set.

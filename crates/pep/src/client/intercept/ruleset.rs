@@ -61,7 +61,7 @@ pub(super) fn body(it: &Interception, lan: &Lan, inbound: &[Inbound], kept: &Kep
     text.push_str(&printed(rules(it)));
     let held = lan.surfaces();
     text.push_str(&printed(hooks::prerouting(it, &held)));
-    let forward = (!it.interfaces.is_empty()).then(|| hooks::forward(it));
+    let forward = (!it.interfaces.is_empty()).then(|| hooks::forward(it, lan));
     text.push_str(&printed(forward));
     text.push_str(&printed(hooks::renamed(it, lan.indices())));
     text.push_str(&printed(hooks::held(&held)));

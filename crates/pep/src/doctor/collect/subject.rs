@@ -191,6 +191,7 @@ fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts 
         enrols: enrols.get(),
         public_key: key.as_ref().ok().map(|key| key.public().to_string()),
         authority: authority(config),
+        own_names_in_clear: own_names_in_clear(config),
         ..front(&config.front)
     }
 }
@@ -234,6 +235,14 @@ fn over_tls(server: &Server, by_udp: HandshakeResult) -> HandshakeResult {
         Some(address) => HandshakeResult::TlsAlone(address),
         None => by_udp,
     }
+}
+
+/// True if what name servers of this machine ask in their turn leaves in clear: its own traffic is not taken in, and the client answers
+/// at none of its addresses.
+fn own_names_in_clear(config: &ClientConfig) -> bool {
+    let intercept = config.front.intercept.as_deref();
+    let dns = config.dns.as_deref();
+    intercept.is_some_and(|it| !it.local) && dns.is_none_or(|dns| dns.listen.is_empty())
 }
 
 /// A client of this key at the door of `server`.
@@ -307,6 +316,7 @@ fn front(front: &FrontEnds) -> ClientFacts {
     ClientFacts {
         servers: Vec::new(),
         intercepts: intercept.is_some(),
+        own_names_in_clear: false,
         needs_device: front.tunnels_packets().is_some(),
         local: intercept.is_some_and(|it| it.local),
         interfaces: interfaces.to_vec(),

@@ -15,6 +15,7 @@ pub(super) fn judge(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
     for server in &client.servers {
         findings.extend(far::judge(facts, &words, server));
     }
+    findings.extend(asked_beside(facts, client));
     if !client.missing.is_empty() {
         findings.push(fail(
             "interfaces",
@@ -89,6 +90,25 @@ fn authority(authority: &AuthorityFacts) -> Finding {
             format!("{subject} answers for listed hosts until {expires}"),
         ),
     }
+}
+
+/// Warning of a name server of this machine that hosts of the LAN may ask, and that has no client to ask in its turn: its questions are this
+/// machine's own traffic.
+fn asked_beside(facts: &Facts, client: &ClientFacts) -> Option<Finding> {
+    if !client.own_names_in_clear {
+        return None;
+    }
+    let mut holders = facts.network.port_53.iter();
+    let holder = holders.find(|holder| !holder.address.ip().is_loopback())?;
+    Some(warn(
+        "dns",
+        format!("names that hosts ask of {holder} leave in clear where it asks others in its turn"),
+        Some(
+            "give it the client to ask: `listen = \"127.0.0.1:5300\"` in `[dns]` here, and `no-resolv` and `server=127.0.0.1#5300` in dnsmasq's \
+             configuration; or set `[intercept] local = true`"
+                .into(),
+        ),
+    ))
 }
 
 /// Settings of the kernel that matter where traffic is taken in.

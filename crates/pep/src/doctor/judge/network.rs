@@ -123,7 +123,7 @@ fn chains(network: &NetworkFacts, needs: &MachineNeeds) -> Vec<Finding> {
     if network.legacy_tables {
         let mut mends = Vec::new();
         if needs.device {
-            mends.push("if they drop what is forwarded: `iptables -I FORWARD -o bentpipe0 -j ACCEPT`, and the same with `-i`");
+            mends.push("if they drop what is forwarded: `iptables-legacy -I FORWARD -o bentpipe0 -j ACCEPT`, and the same with `-i`");
         }
         if needs.open_port {
             mends.push("if they drop what comes in: `iptables -I INPUT -p udp --dport PORT -j ACCEPT` for each port of `listen`, with `-p tcp` for TCP");

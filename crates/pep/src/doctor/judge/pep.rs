@@ -64,7 +64,7 @@ fn firewalls(facts: &Facts, pep: &PepFacts) -> Vec<Finding> {
     }
     if facts.network.legacy_tables {
         let text = "iptables-legacy has tables, which cannot be seen here";
-        let mend = "if they drop what is forwarded: `iptables -I FORWARD -i bentpipe-+ -j ACCEPT`, and the same with `-o`";
+        let mend = "if they drop what is forwarded: `iptables-legacy -I FORWARD -i bentpipe-+ -j ACCEPT`, and the same with `-o`";
         findings.push(warn("firewall", text, Some(mend.into())));
     }
     findings

@@ -100,6 +100,7 @@ pub(super) fn client(reached: HandshakeResult) -> ClientFacts {
             }),
         }],
         intercepts: true,
+        own_names_in_clear: false,
         needs_device: true,
         local: true,
         interfaces: vec!["lan0".into()],
@@ -504,6 +505,20 @@ fn ports_files_and_names() {
     let stub =
         |facts: &mut Facts| facts.network.resolvers = Ok(vec!["127.0.0.53".parse().unwrap()]);
     must_find(stub, Fail, "dns", &["127.0.0.53", "nobody has UDP port 53"]);
+    let beside = |facts: &mut Facts| {
+        let mut client = client(HandshakeResult::TunnelUp("up".into()));
+        client.own_names_in_clear = true;
+        content(facts).side = SideFacts::Client(client);
+        facts.network.port_53 = vec![SocketHolder {
+            address: "0.0.0.0:53".parse().unwrap(),
+            program: Some("dnsmasq (pid 7)".into()),
+        }];
+    };
+    let words = [
+        "dnsmasq (pid 7) at 0.0.0.0:53 leave in clear",
+        "server=127.0.0.1#5300",
+    ];
+    must_find(beside, Warn, "dns", &words);
     must_find(
         |facts| facts.network.resolvers = Ok(Vec::new()),
         Warn,

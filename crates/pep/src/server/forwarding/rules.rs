@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use bentpipe_sys::device::NAME;
 use ipnet::IpNet;
 
-use super::{Forwarding, MASK, Router};
-use crate::firewall::{Chain, Family, Mark};
+use super::{Forwarding, MASK};
+use crate::firewall::{Chain, Family, Mark, Router};
 
 /// The mark of clients' packets that the table has seen.
 const SEEN: Mark = Mark::new(0x5000_0000, MASK);
@@ -26,9 +26,7 @@ pub(super) fn body(ports: &[u16], forwarding: Option<&Forwarding>, router: Route
     let kept_in = forwarding.map_or(&[][..], |forwarding| &forwarding.translated);
     let mut chains = vec![quiet(ports, kept_in)];
     if let Some(forwarding) = forwarding {
-        let families = [(Family::V4, router.ipv4), (Family::V6, router.ipv6)];
-        let shut = families.into_iter().filter(|(_, forwards)| !forwards);
-        let shut: Vec<_> = shut.map(|(family, _)| family).collect();
+        let shut: Vec<_> = router.shut().collect();
         chains.extend(shut.iter().map(|family| only_ours(*family)));
         chains.push(mark_arriving());
         chains.push(mark_answers(forwarding));
@@ -223,10 +221,7 @@ mod tests {
                 (5061, "fd00:96::2".parse().unwrap()),
             ],
         };
-        let router = Router {
-            ipv4: true,
-            ipv6: true,
-        };
+        let router = Router::BOTH;
         let settings = Settings::sample();
         let script = |name, forwarding, router| {
             let body = body(&[4433, 443], forwarding, router);

@@ -6,6 +6,7 @@ mod bridges;
 mod connections;
 mod foreign;
 mod inside;
+mod lans;
 mod net;
 mod packets;
 mod policy;

@@ -7,9 +7,10 @@ use bentpipe_sys::link::Port;
 use bentpipe_sys::nft::Table;
 use bentpipe_sys::policy_rule::PolicyRule;
 
-use super::super::{Interception, barrier, guard, lan};
+use super::super::lan::{self, Lan};
+use super::super::{Interception, barrier, guard};
 use super::Installed;
-use crate::firewall::{Settings, close_passages};
+use crate::firewall::{GUARD_TABLE, Settings, close_passages};
 
 impl Installed {
     /// Names of intercepted interfaces that no interface has now: it was removed, or has another name. What comes in by
@@ -34,6 +35,16 @@ impl Installed {
     }
 }
 
+/// Puts the guard in force for `it` where it is on for other interfaces: nobody else has taken away what it lacks.
+pub(super) fn brought_up_to_date(it: &Interception, lan: &Lan) -> io::Result<()> {
+    let present = barrier::present(barrier::Holder::Guard)?;
+    let wanted = barrier::of_guard(it, &lan.surfaces());
+    match present.is_empty() || wanted.iter().all(|rule| present.contains(rule)) {
+        true => Ok(()),
+        false => it.guard(),
+    }
+}
+
 /// Puts the guard in force again if it is on: interfaces that were not there then may be ports of others.
 pub(super) fn renewed_guard(it: &Interception) -> io::Result<()> {
     match guard::is_on()? {
@@ -46,6 +57,9 @@ pub(super) fn renewed_guard(it: &Interception) -> io::Result<()> {
 pub(in crate::client::intercept) fn let_go(settings: &Settings, table: &Table) -> io::Result<()> {
     // While the table still keeps in what is forwarded.
     let guarded = !barrier::present(barrier::Holder::Guard)?.is_empty();
+    if guarded {
+        settings.hand_over_marks(&Table::new(GUARD_TABLE));
+    }
     settings.restore(guarded);
     close_passages()?;
     barrier::remove(barrier::Holder::Client, &[])?;

@@ -1,0 +1,155 @@
+//! Two LANs that are taken in: they reach each other if the machine is a router without a client, and only then.
+
+use std::io::ErrorKind;
+
+use bentpipe_pep::client::intercept::{Interception, Other, guard_off};
+use bentpipe_sys::netns::NetNsGuard;
+use bentpipe_testbed::namespace::namespace;
+use bentpipe_testbed::privileged;
+
+use super::inside::Inside;
+use super::net::{Net, connect};
+use super::packets::{Far, expect_conversation};
+use super::upkeep::{lacks, mend};
+
+/// Host of the second LAN, where nobody listens.
+const OTHER_LAN: &str = "10.3.0.2:9";
+
+/// The network with a second LAN at the router.
+fn with_another_lan() -> (Net, NetNsGuard) {
+    let net = Net::new();
+    let other = namespace("lan1");
+    let link = format!(
+        "ip link add lan1 type veth peer name eth0 netns {}",
+        other.name()
+    );
+    let lines = [
+        (&net.router, link.as_str()),
+        (&net.router, "ip addr add 10.3.0.1/24 dev lan1"),
+        (&net.router, "ip link set lan1 up"),
+        (&other, "ip addr add 10.3.0.2/24 dev eth0"),
+        (&other, "ip link set eth0 up"),
+        (&other, "ip route add default via 10.3.0.1"),
+    ];
+    for (namespace, line) in lines {
+        let words: Vec<_> = line.split(' ').collect();
+        namespace.run(words[0], &words[1..]).unwrap();
+    }
+    (net, other)
+}
+
+fn of_both() -> Interception {
+    Interception {
+        interfaces: vec!["lan0".into(), "lan1".into()],
+        other: Other::Tunnel,
+        ..Interception::new(15_080)
+    }
+}
+
+fn set(net: &Net, setting: &str) {
+    net.router.run("sysctl", &["-qw", setting]).unwrap();
+}
+
+/// Outcome of a connection from the first LAN to the second, where a host refuses it.
+fn crossing(net: &Net) -> ErrorKind {
+    connect(&net.lan, OTHER_LAN).unwrap_err().kind()
+}
+
+#[test]
+fn hosts_of_two_lans_reach_each_other_where_sources_are_checked() {
+    if !privileged("hosts_of_two_lans_reach_each_other_where_sources_are_checked") {
+        return;
+    }
+    for strictness in ["0", "1", "2"] {
+        let (net, _other) = with_another_lan();
+        set(&net, "net.ipv4.conf.all.src_valid_mark=0");
+        set(&net, &format!("net.ipv4.conf.all.rp_filter={strictness}"));
+        let it = of_both();
+        let _installed = Inside::install(&net.router, &it);
+        let outcome = crossing(&net);
+        assert_eq!(
+            outcome,
+            ErrorKind::ConnectionRefused,
+            "rp_filter={strictness}"
+        );
+    }
+}
+
+#[test]
+fn two_lans_that_a_machine_keeps_apart_stay_apart() {
+    if !privileged("two_lans_that_a_machine_keeps_apart_stay_apart") {
+        return;
+    }
+    let (net, _other) = with_another_lan();
+    set(&net, "net.ipv4.ip_forward=0");
+    assert_eq!(crossing(&net), ErrorKind::TimedOut);
+    let it = of_both();
+    let mut installed = Inside::install(&net.router, &it);
+    let far = Far::behind(&net.router);
+    installed.at(|installed| installed.attach()).unwrap();
+    // Forwarding was opened for what goes into the device.
+    expect_conversation(&net.lan, &far);
+    assert_eq!(crossing(&net), ErrorKind::TimedOut);
+    // Another program makes a router of the machine.
+    set(&net, "net.ipv4.ip_forward=1");
+    mend(&mut installed);
+    assert_eq!(crossing(&net), ErrorKind::ConnectionRefused);
+    set(&net, "net.ipv4.ip_forward=0");
+    mend(&mut installed);
+    assert_eq!(crossing(&net), ErrorKind::TimedOut);
+    expect_conversation(&net.lan, &far);
+}
+
+#[test]
+fn a_device_whose_sources_are_checked_strictly_is_made_loose_again() {
+    if !privileged("a_device_whose_sources_are_checked_strictly_is_made_loose_again") {
+        return;
+    }
+    let (net, _other) = with_another_lan();
+    let it = of_both();
+    let mut installed = Inside::install(&net.router, &it);
+    let far = Far::behind(&net.router);
+    installed.at(|installed| installed.attach()).unwrap();
+    mend(&mut installed);
+    // As `sysctl --system` does with `net.ipv4.conf.*.rp_filter = 1`.
+    set(&net, "net.ipv4.conf.bentpipe0.rp_filter=1");
+    let seen = lacks(&mut installed);
+    let names = seen.iter().map(ToString::to_string);
+    let name = "setting net.ipv4.conf.bentpipe0.rp_filter = 2";
+    assert_eq!(names.collect::<Vec<_>>(), [name]);
+    mend(&mut installed);
+    expect_conversation(&net.lan, &far);
+}
+
+#[test]
+fn a_guard_of_fewer_interfaces_follows_the_client_that_starts() {
+    if !privileged("a_guard_of_fewer_interfaces_follows_the_client_that_starts") {
+        return;
+    }
+    let (net, _other) = with_another_lan();
+    let before = net
+        .router
+        .run("sysctl", &["-ar", "src_valid_mark"])
+        .unwrap();
+    let of_one = Interception {
+        interfaces: vec!["lan0".into()],
+        ..of_both()
+    };
+    net.router.enter(|| of_one.guard()).unwrap().unwrap();
+    let it = of_both();
+    let mut installed = Inside::install(&net.router, &it);
+    assert_eq!(lacks(&mut installed), [], "nobody has taken anything away");
+    // An interface that comes while both are there, as a radio's does.
+    let link = "ip link add late0 type veth peer name late1";
+    let words: Vec<_> = link.split(' ').collect();
+    net.router.run(words[0], &words[1..]).unwrap();
+    mend(&mut installed);
+    installed.remove();
+    net.router.enter(guard_off).unwrap().unwrap();
+    net.router.run("ip", &["link", "del", "late0"]).unwrap();
+    let after = net
+        .router
+        .run("sysctl", &["-ar", "src_valid_mark"])
+        .unwrap();
+    assert_eq!(after, before, "settings are put back by whoever goes last");
+}
