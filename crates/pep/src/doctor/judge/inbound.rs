@@ -17,14 +17,17 @@ mod listing;
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bentpipe_sys::nftables::{BaseChain, INPUT};
 
 use super::{fail, ok, warn};
 use crate::doctor::Finding;
-use crate::doctor::facts::{Content, Facts, ListenFacts, ListenProtocol, MeetingFacts, SideFacts};
-use condition::FirstPacket;
+use crate::doctor::facts::{
+    Content, Facts, FarFacts, HandshakeResult, ListenFacts, ListenProtocol, MeetingFacts, PepFacts,
+    SideFacts,
+};
+use condition::InboundPacket;
 use fate::Fate;
 use listing::TableListing;
 
@@ -50,6 +53,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let contents = facts.subjects.iter().flat_map(|one| &one.content);
     let findings = contents.flat_map(|content| {
         let mut found = chains.for_marked(&content.side);
+        found.extend(chains.for_answers(&content.side));
         let mut seen = Vec::new();
         for listen in listens(&content.side) {
             let port = (listen.protocol, listen.address.port());
@@ -136,10 +140,11 @@ impl Chains<'_> {
         let same = listens(&content.side)
             .filter(|it| (it.protocol, it.address.port()) == (protocol, port));
         for listen in same {
-            let packet = FirstPacket {
+            let packet = InboundPacket {
                 protocol,
                 to: listen.address.ip(),
                 port: Some(port),
+                answer_from: None,
                 device: None,
                 mark: (!self.mark).then_some(0),
                 may_be_translated: self.translate,
@@ -180,7 +185,7 @@ impl Chains<'_> {
         &self,
         chain: &BaseChain,
         table: &TableListing,
-        packet: &FirstPacket,
+        packet: &InboundPacket,
     ) -> (Fate, Option<&String>) {
         let general = fate::at(chain, table, packet);
         if matches!(general, Fate::Dropped | Fate::Opened(_)) {
@@ -191,7 +196,7 @@ impl Chains<'_> {
             fate::at(
                 chain,
                 table,
-                &FirstPacket {
+                &InboundPacket {
                     device,
                     ..packet.clone()
                 },
@@ -222,10 +227,11 @@ impl Chains<'_> {
         };
         let arrivals = devices.iter().flat_map(|device| {
             let to: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-            to.map(|to| FirstPacket {
+            to.map(|to| InboundPacket {
                 protocol: ListenProtocol::Tcp,
                 to,
                 port: None,
+                answer_from: None,
                 device: device.clone(),
                 mark: Some(mark),
                 may_be_translated: self.translate,
@@ -244,10 +250,44 @@ impl Chains<'_> {
         closed.collect()
     }
 
+    /// Faults of chains at which the answers of the far end are dropped, to whom nothing is wrong with the way there.
+    fn for_answers(&self, side: &SideFacts) -> Vec<Finding> {
+        let far: &[FarFacts] = match side {
+            SideFacts::Client(client) => &client.servers,
+            SideFacts::Pep(PepFacts {
+                meeting: MeetingFacts::There(peer),
+                ..
+            }) => std::slice::from_ref(peer),
+            _ => &[],
+        };
+        let ways = far.iter().filter_map(|one| one.way.as_ref());
+        let silent = ways.filter(|way| !matches!(way.reached, HandshakeResult::TunnelUp(_)));
+        let dropped = silent.flat_map(|way| {
+            let answer = InboundPacket {
+                protocol: ListenProtocol::Udp,
+                to: match way.to {
+                    SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+                },
+                port: None,
+                answer_from: Some(way.to.port()),
+                device: way.device.clone(),
+                mark: (!self.mark).then_some(0),
+                may_be_translated: self.translate,
+            };
+            let met = self
+                .met_by(&answer)
+                .filter(|(chain, _, table)| fate::at(chain, table, &answer) == Fate::Dropped);
+            met.map(|(chain, ..)| drops_answers(chain, way.to))
+                .collect::<Vec<_>>()
+        });
+        dropped.collect()
+    }
+
     /// Chains of the family of `packet`.
     fn met_by(
         &self,
-        packet: &FirstPacket,
+        packet: &InboundPacket,
     ) -> impl Iterator<Item = (&BaseChain, &str, &TableListing)> {
         let other = if packet.to.is_ipv4() { "ip6" } else { "ip" };
         let all = self.chains.iter().zip(&self.tables);
@@ -263,6 +303,15 @@ fn closed_to_marked(chain: &BaseChain, role: &str, what: &str, mark: u32) -> Fin
         "accept what the {role} has marked: `nft insert rule {title} meta mark and 0xf0000000 == {mark:#x} accept`, and where that firewall keeps its rules"
     );
     warn("firewall", text, Some(mend))
+}
+
+fn drops_answers(chain: &BaseChain, from: SocketAddr) -> Finding {
+    let title = title(chain);
+    let text = format!("chain `{title}` of this machine drops the answers of {from}");
+    let mend = format!(
+        "accept answers: `nft insert rule {title} ct state established,related accept`, and where that firewall keeps its rules"
+    );
+    fail("firewall", text, Some(mend))
 }
 
 fn title(chain: &BaseChain) -> String {

@@ -21,13 +21,15 @@ impl From<bool> for Truth {
     }
 }
 
-/// First packet of something new that comes in for this machine.
+/// Packet that comes in for this machine: the first one of something new, or an answer.
 #[derive(Debug, Clone)]
-pub(super) struct FirstPacket {
+pub(super) struct InboundPacket {
     pub(super) protocol: ListenProtocol,
     /// Destination; without a port it may be any.
     pub(super) to: IpAddr,
     pub(super) port: Option<u16>,
+    /// Port of the service that answers; `None`: the packet begins something.
+    pub(super) answer_from: Option<u16>,
     /// Interface that it comes in by; `None`: any but loopback.
     pub(super) device: Option<String>,
     /// Mark; `None`: it is not known, for some rule of this machine sets one.
@@ -168,7 +170,7 @@ impl Condition {
     }
 
     /// Whether `packet` meets it.
-    pub(super) fn holds_for(&self, packet: &FirstPacket) -> Truth {
+    pub(super) fn holds_for(&self, packet: &InboundPacket) -> Truth {
         // A field that a packet has not is neither this nor that.
         let has_field = match self.key.split(' ').next() {
             Some("udp") => packet.protocol == ListenProtocol::Udp,
@@ -230,7 +232,7 @@ pub(super) fn unquoted(word: &str) -> &str {
     word.trim_matches('"')
 }
 
-impl FirstPacket {
+impl InboundPacket {
     /// Whether its field `key` has this value.
     fn has(&self, key: &str, value: &str) -> Truth {
         match key {
@@ -249,13 +251,20 @@ impl FirstPacket {
             "meta mark" => self.has_mark(value),
             "meta pkttype" => ["host", "unicast"].contains(&value).into(),
             "fib daddr type" => (value == "local").into(),
-            "ct state" => match value {
-                "untracked" => Truth::Perhaps,
-                other => (other == "new").into(),
+            "ct state" => match (value, self.answer_from) {
+                ("untracked", _) => Truth::Perhaps,
+                (other, None) => (other == "new").into(),
+                (other, Some(_)) => (other == "established").into(),
             },
-            "ct direction" => (value == "original").into(),
+            "ct direction" => match self.answer_from {
+                None => (value == "original").into(),
+                Some(_) => (value == "reply").into(),
+            },
             "ct status" if value == "dnat" && !self.may_be_translated => Truth::No,
-            "udp dport" | "tcp dport" | "th dport" => self.goes_to(value),
+            "udp dport" | "tcp dport" | "th dport" => within(value, self.port),
+            "udp sport" | "tcp sport" | "th sport" if self.answer_from.is_some() => {
+                within(value, self.answer_from)
+            }
             // Whoever begins something does so from a port above those of services.
             "udp sport" | "tcp sport" | "th sport" => match value.parse::<u16>() {
                 Ok(..1024) => Truth::No,
@@ -266,14 +275,6 @@ impl FirstPacket {
                 of_address(value, Some(self.to).filter(|to| !to.is_unspecified()))
             }
             "iif" | "iifname" | "meta iif" | "meta iifname" => self.comes_by(value),
-            _ => Truth::Perhaps,
-        }
-    }
-
-    fn goes_to(&self, ports: &str) -> Truth {
-        let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
-        match (first.parse::<u16>(), last.parse::<u16>(), self.port) {
-            (Ok(first), Ok(last), Some(port)) => (first..=last).contains(&port).into(),
             _ => Truth::Perhaps,
         }
     }
@@ -311,6 +312,15 @@ fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
+    }
+}
+
+/// Whether a port is one of `ports`, which is one or a range.
+fn within(ports: &str, port: Option<u16>) -> Truth {
+    let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+    match (first.parse::<u16>(), last.parse::<u16>(), port) {
+        (Ok(first), Ok(last), Some(port)) => (first..=last).contains(&port).into(),
+        _ => Truth::Perhaps,
     }
 }
 

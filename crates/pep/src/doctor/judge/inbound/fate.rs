@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use bentpipe_sys::nftables::BaseChain;
 
-use super::condition::{Condition, FirstPacket, Truth};
+use super::condition::{Condition, InboundPacket, Truth};
 use super::listing::{Effect, PacketRule, TableListing};
 
 /// Depth of jumps, beyond which the kernel takes none.
@@ -88,7 +88,7 @@ impl Ends {
 }
 
 /// Fate of `packet` at the base chain `chain` of the table `listing`.
-pub(super) fn at(chain: &BaseChain, listing: &TableListing, packet: &FirstPacket) -> Fate {
+pub(super) fn at(chain: &BaseChain, listing: &TableListing, packet: &InboundPacket) -> Fate {
     let walk = Walk {
         listing,
         packet,
@@ -122,7 +122,7 @@ pub(super) fn at(chain: &BaseChain, listing: &TableListing, packet: &FirstPacket
 /// Way of a packet through the chains of a table.
 struct Walk<'a> {
     listing: &'a TableListing,
-    packet: &'a FirstPacket,
+    packet: &'a InboundPacket,
     /// Jumps that were followed so far.
     jumps: Cell<u32>,
 }

@@ -1,5 +1,7 @@
 //! Chains as `nft` lists them, and what is made of them.
 
+mod answers;
+
 use super::super::tests::{client, healthy, server, subject};
 use super::*;
 use crate::doctor::Level;
@@ -33,10 +35,11 @@ fn fate_of(policy: &str, rules: &str) -> Fate {
 
 fn fate_by(device: Option<&str>, policy: &str, rules: &str) -> Fate {
     let (chain, listing) = chain(policy, rules);
-    let packet = FirstPacket {
+    let packet = InboundPacket {
         protocol: ListenProtocol::Udp,
         to: [192, 0, 2, 1].into(),
         port: Some(4433),
+        answer_from: None,
         device: device.map(str::to_owned),
         mark: Some(0),
         may_be_translated: false,
@@ -369,28 +372,4 @@ fn a_chain_at_which_ends_what_is_taken_in_is_a_fault_there_alone() {
             |one: &Finding| one.level == Level::Warn && one.text.contains("inet filter input");
         assert_eq!(found.iter().any(named), warns, "{rules}: {found:?}");
     }
-}
-
-/// As chains would have to be to keep who follows them busy for years.
-#[test]
-fn chains_that_branch_at_every_level_are_given_up() {
-    let (base, _) = chain("drop", "");
-    let level = |level: u32| {
-        let jump = format!("\t\tjump level{}\n", level + 1);
-        format!("\tchain level{level} {{\n{}\t}}\n\n", jump.repeat(10))
-    };
-    let levels: String = (1..15).map(level).collect();
-    let listing = format!(
-        "table inet filter {{\n{levels}\tchain level15 {{\n\t}}\n\n\tchain input {{\n\t\tjump level1\n\t}}\n}}\n"
-    );
-    let packet = FirstPacket {
-        protocol: ListenProtocol::Udp,
-        to: [192, 0, 2, 1].into(),
-        port: Some(4433),
-        device: None,
-        mark: Some(0),
-        may_be_translated: false,
-    };
-    let fate = fate::at(&base, &TableListing::read(&listing), &packet);
-    assert!(matches!(fate, Fate::Unclear(_)), "{fate:?}");
 }
