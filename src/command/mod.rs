@@ -30,7 +30,7 @@ fn print(text: &str) -> Result<(), Failure> {
     deliver(text).map(drop)
 }
 
-/// Does what [`print`] does; false if the reader has gone, so that whoever would write more for him ends.
+/// Writes `text` as [`print()`] does; false if the reader has gone, so that whoever would write more for it ends.
 fn deliver(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
