@@ -93,7 +93,9 @@ impl Site {
             "--config",
             &config.display().to_string(),
         ]);
-        assert!(made.contains("Next:  bentpipe client"), "{made}");
+        assert!(made.contains("Next:  bentpipe client --config"), "{made}");
+        // The unit reads another file.
+        assert!(!made.contains("systemctl"), "{made}");
         let socks = free_port();
         let text = fs::read_to_string(&config).expect("it was made");
         let text = text

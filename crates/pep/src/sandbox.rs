@@ -28,7 +28,7 @@ pub(crate) fn announce() {
     match ENTERED.get() {
         Some(entered) if entered.files == "enforced" => tracing::debug!("sandbox: {entered}"),
         Some(entered) => tracing::info!(
-            "sandbox: {entered}: this kernel (Landlock from Linux 5.13, whole from 6.12) closes no more"
+            "sandbox: {entered}: this kernel closes no more (Landlock is whole from Linux 6.12 on, where it is built in and switched on)"
         ),
         None => tracing::info!("sandbox: none, all privileges are kept"),
     }

@@ -54,18 +54,14 @@ pub(crate) fn join(options: &Join) -> Result<(), Failure> {
         ));
     }
     super::super::print(&format!(
-        "Made {}, {} and {} for the client {} of {}.\nNext:  bentpipe client{}   (or: systemctl enable --now {})\n\
+        "Made {}, {} and {} for the client {} of {}.\nNext:  bentpipe client{}\n\
          The client names its key to the server when it first connects; after that {} may be deleted.",
         config.display(),
         key_file.display(),
         once_file.display(),
         code.name,
         code.server,
-        flag(options),
-        match options.lan.is_empty() {
-            true => "bentpipe-client",
-            false => "bentpipe-guard bentpipe-client",
-        },
+        next(options),
         once_file.display()
     ))
 }
@@ -101,11 +97,16 @@ fn is_known(socket: io::Result<UdpSocket>, interface: &str) -> io::Result<bool> 
     }
 }
 
-fn flag(options: &Join) -> String {
-    match options.config.as_path() == crate::cli::Role::Client.default_config() {
-        true => String::new(),
-        false => format!(" --config {}", options.config.display()),
+/// Words behind the command that starts the client: the file if it is not the usual one, or else the units, which read that.
+fn next(options: &Join) -> String {
+    if options.config.as_path() != crate::cli::Role::Client.default_config() {
+        return format!(" --config {}", options.config.display());
     }
+    let units = match options.lan.is_empty() {
+        true => "bentpipe-client",
+        false => "bentpipe-guard bentpipe-client",
+    };
+    format!("   (or: systemctl enable --now {units})")
 }
 
 fn text(code: &Code, lan: &[String]) -> String {

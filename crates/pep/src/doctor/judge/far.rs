@@ -7,9 +7,6 @@ use super::{fail, ok, warn};
 use crate::doctor::Finding;
 use crate::doctor::facts::{Facts, FarFacts, HandshakeResult, WayThere};
 
-/// Packet that QUIC needs, IPv6 headers included, bytes.
-const LEAST_MTU: u32 = engine::LEAST_MTU as u32 + headers(true) as u32;
-
 /// Packet that the tunnel grows to, bytes.
 const FULL_MTU: u32 = 1500;
 
@@ -128,15 +125,17 @@ fn mtu(way: &WayThere) -> Option<Finding> {
     let mtu = way.mtu?;
     let device = way.device.as_deref().unwrap_or("an interface");
     let text = format!("{mtu} bytes by {device} to {}", way.to.ip());
+    let headers = headers(way.to.ip().to_canonical().is_ipv6());
+    let least = engine::LEAST_MTU as u32 + headers as u32;
     Some(match mtu {
-        ..LEAST_MTU => fail(
+        _ if mtu < least => fail(
             "mtu",
-            format!("{text}: QUIC needs {LEAST_MTU}"),
+            format!("{text}: QUIC needs {least}"),
             Some(format!(
                 "run `ip link set {device} mtu {FULL_MTU}`, or what the link takes"
             )),
         ),
-        LEAST_MTU..FULL_MTU => ok(
+        ..FULL_MTU => ok(
             "mtu",
             format!("{text}: the tunnel's packets stay below that"),
         ),

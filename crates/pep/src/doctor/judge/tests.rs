@@ -363,6 +363,18 @@ fn routes_and_links() {
         content(facts).side = SideFacts::Client(client);
     };
     must_find(small, Fail, "mtu", &["1000 bytes", "ip link set eth0 mtu"]);
+    // What IPv4 needs is less than what IPv6 does.
+    let enough = |facts: &mut Facts| {
+        let mut client = client(HandshakeResult::TunnelUp("up".into()));
+        client.servers[0].way.as_mut().unwrap().mtu = Some(1228);
+        content(facts).side = SideFacts::Client(client);
+    };
+    let mut facts = healthy();
+    enough(&mut facts);
+    let faults = judge(&facts)
+        .into_iter()
+        .filter(|one| one.level != Level::Ok);
+    assert_eq!(faults.count(), 0);
     let no_way = |facts: &mut Facts| {
         let mut client = client(HandshakeResult::TunnelUp("up".into()));
         client.servers[0].way = None;
