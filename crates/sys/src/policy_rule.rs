@@ -4,6 +4,7 @@
 //! interface of that name comes. It decides nothing, and touches no rule or route but the one it is told.
 
 mod preceding;
+mod site_route;
 mod stray;
 mod table_route;
 
@@ -16,6 +17,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{change, list};
 pub use preceding::{PacketWay, PrecedingRule, ProbePacket, RuleFate, some_destinations};
+pub use site_route::networks_behind;
 pub use stray::StrayRoute;
 pub use table_route::{MAIN, TableRoute, Way};
 

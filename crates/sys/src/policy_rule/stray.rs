@@ -14,7 +14,7 @@ use crate::link;
 use crate::netlink::list_some;
 
 /// Longest prefix of a default route: some programs set two halves instead.
-const HALF: u8 = 1;
+pub(super) const HALF: u8 = 1;
 
 /// Length of what precedes the attributes of a route, and place of its destination's length in that, bytes.
 const HEADER: usize = 12;

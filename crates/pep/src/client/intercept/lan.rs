@@ -10,7 +10,7 @@ use std::io;
 use std::net::IpAddr;
 
 use bentpipe_sys::link::{self, Link, Port};
-use bentpipe_sys::policy_rule::{self, MAIN, StrayRoute, TableRoute, Way};
+use bentpipe_sys::policy_rule::{self, MAIN, StrayRoute, TableRoute, Way, networks_behind};
 use ipnet::IpNet;
 
 use super::{Interception, Routing, invalid, ruleset};
@@ -112,6 +112,9 @@ impl Lan {
                 lan.homes.entry(home).or_default().push(prefix);
             }
         }
+        for link in links.iter().filter(|link| interfaces.contains(&link.name)) {
+            lan.prefixes.extend(networks_behind(link.index)?);
+        }
         lan.remember(interfaces, known);
         lan.sort();
         Ok(lan)
@@ -145,7 +148,7 @@ impl Lan {
             && (&self.missing, &self.ports) == (&other.missing, &other.ports)
     }
 
-    /// Connected prefixes.
+    /// Connected prefixes, and networks behind other routers of the LANs.
     pub(super) fn prefixes(&self) -> &[IpNet] {
         &self.prefixes
     }

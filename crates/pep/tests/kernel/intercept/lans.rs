@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use bentpipe_pep::client::intercept::{Interception, Other, guard_off};
-use bentpipe_sys::netns::NetNsGuard;
+use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_testbed::namespace::namespace;
 use bentpipe_testbed::privileged;
 
@@ -152,4 +152,47 @@ fn a_guard_of_fewer_interfaces_follows_the_client_that_starts() {
         .run("sysctl", &["-ar", "src_valid_mark"])
         .unwrap();
     assert_eq!(after, before, "settings are put back by whoever goes last");
+}
+
+#[test]
+fn networks_behind_another_router_of_the_lan_are_left_alone() {
+    if !privileged("networks_behind_another_router_of_the_lan_are_left_alone") {
+        return;
+    }
+    let (net, other) = with_another_lan();
+    let ip = |namespace: &NetNs, line: &str| {
+        namespace
+            .run("ip", &line.split(' ').collect::<Vec<_>>())
+            .unwrap();
+    };
+    for number in [77, 78] {
+        ip(&net.lan, &format!("addr add 10.{number}.0.2/32 dev lo"));
+    }
+    ip(&net.router, "route add 10.77.0.0/24 via 10.1.0.2");
+    // As DHCP would tell of it: of such the LAN's router may be wrong.
+    ip(
+        &net.router,
+        "route add 10.79.0.0/24 via 10.1.0.2 proto dhcp",
+    );
+    let it = of_both();
+    let mut installed = Inside::install(&net.router, &it);
+    let reached = |to: &str| connect(&other, to).unwrap_err().kind();
+    assert_eq!(reached("10.77.0.2:9"), ErrorKind::ConnectionRefused);
+    assert_eq!(reached("10.78.0.2:9"), ErrorKind::TimedOut);
+    ip(&net.router, "route add 10.78.0.0/24 via 10.1.0.2");
+    mend(&mut installed);
+    assert_eq!(reached("10.78.0.2:9"), ErrorKind::ConnectionRefused);
+    let exempt = || {
+        let set = ["list", "set", "inet", "bentpipe_client", "exempt4"];
+        net.router.run("nft", &set).unwrap()
+    };
+    assert!(
+        exempt().contains("10.77.0.0/24") && !exempt().contains("10.79"),
+        "{}",
+        exempt()
+    );
+    // Whatever leads by an uplink is the tunnel's, although the LAN is there, too.
+    ip(&net.router, "route add default via 10.1.0.2 metric 4000");
+    mend(&mut installed);
+    assert!(!exempt().contains("10.77"), "{}", exempt());
 }
