@@ -279,6 +279,7 @@ pub(crate) fn trial() -> io::Result<()> {
         ..Interception::new(4480)
     };
     let body = ruleset::body(&it, &Lan::default(), &[], &Kept::default());
+    let body = format!("{}{body}", Settings::default().sets());
     nft::check(&Table::new(TRIAL_TABLE).replacement(&body))
 }
 
