@@ -126,7 +126,7 @@ fn mtu(way: &WayThere) -> Option<Finding> {
     let device = way.device.as_deref().unwrap_or("an interface");
     let text = format!("{mtu} bytes by {device} to {}", way.to.ip());
     let headers = headers(way.to.ip().to_canonical().is_ipv6());
-    let least = engine::LEAST_MTU as u32 + headers as u32;
+    let least = u32::from(engine::LEAST_MTU) + headers as u32;
     Some(match mtu {
         _ if mtu < least => fail(
             "mtu",
