@@ -1,6 +1,6 @@
 //! The device that leads to the far side, and what may come out of it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bentpipe_sys::device::NAME;
 use ipnet::IpNet;
@@ -29,6 +29,13 @@ pub struct TcpIntoDevice {
     pub destinations: Vec<IpNet>,
     /// False while a listener has this, as all other TCP. The device stays.
     pub leads: bool,
+}
+
+impl TcpIntoDevice {
+    /// True if connections to `address` go into the device now.
+    pub(super) fn takes(&self, address: IpAddr) -> bool {
+        self.leads && self.destinations.iter().any(|net| net.contains(&address))
+    }
 }
 
 impl Default for Device {

@@ -154,11 +154,13 @@ impl Installed {
         Ok(self.counted.clone())
     }
 
-    /// True if connections to `address` are left alone, as all are that go in clear for want of a tunnel. The kernel also leaves alone
-    /// this machine's own addresses, broadcast and multicast.
+    /// True if no listener takes connections to `address`, as of those that go in clear for want of a tunnel, or into the device. The kernel
+    /// also leaves alone this machine's own addresses, broadcast and multicast.
     #[must_use]
     pub fn leaves_alone(&self, address: IpAddr) -> bool {
-        !self.current.carries() || self.exempt.iter().any(|net| net.contains(&address))
+        !self.current.carries()
+            || self.current.device.tcp.takes(address)
+            || self.exempt.iter().any(|net| net.contains(&address))
     }
 
     /// Leads [`super::Other::Tunnel`] into the device, which must exist and be up. To be called again whenever it has been made
