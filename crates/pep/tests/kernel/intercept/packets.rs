@@ -9,7 +9,7 @@ use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_sys::socket::{set_mark, transparent_listener};
 use bentpipe_testbed::namespace::namespace;
 use bentpipe_testbed::privileged;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::inside::Inside;
 use super::net::{Net, OTHERS, connect, send_other};
@@ -276,6 +276,15 @@ fn http3_is_refused_at_once_and_nothing_else() {
 
 /// Listeners as the daemon has them.
 struct Names(Vec<UdpSocket>, Vec<TcpListener>);
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        // A child of another test that has not begun its program yet has these sockets as well.
+        for listener in &self.1 {
+            let _ = SockRef::from(listener).shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
 
 impl Names {
     fn listen(ns: &NetNs, mark: u32) -> Self {
