@@ -283,8 +283,14 @@ impl Installed {
         for interface in &self.current.interfaces {
             self.settings.enable(interface, &self.table)?;
         }
-        self.lan.note_opened(self.settings.opened_machine());
-        self.remember()
+        self.remember()?;
+        if !self.settings.opened_machine() || self.lan.has_opened_machine() {
+            return Ok(());
+        }
+        // The table was made for a machine whose interfaces are opened one by one.
+        self.lan.note_opened_machine();
+        let current = self.current.clone();
+        self.update(&current)
     }
 
     /// Things that are to be in the kernel now.

@@ -35,7 +35,7 @@ pub(super) struct Lan {
     missing: Vec<String>,
     /// Interfaces that are ports of others.
     ports: Vec<Port>,
-    /// What this machine forwards for others than us.
+    /// Families in which this machine forwards for others than us.
     router: Router,
     /// Forwarding of IPv6 is on for the whole machine because of us.
     opened_machine: bool,
@@ -196,9 +196,9 @@ impl Lan {
         self.opened_machine
     }
 
-    /// Notes that forwarding of IPv6 is on for the whole machine because of us, if it is.
-    pub(super) fn note_opened(&mut self, machine: bool) {
-        self.opened_machine = machine;
+    /// Notes that forwarding of IPv6 is on for the whole machine because of us.
+    pub(super) fn note_opened_machine(&mut self) {
+        self.opened_machine = true;
     }
 
     /// Interfaces that are ports of others.

@@ -335,4 +335,17 @@ mod tests {
         it.other = Other::Direct;
         assert!(!chains(&it, &[]).contains("bentpipe0") && arriving(&it).is_empty());
     }
+
+    #[test]
+    fn where_ipv6_is_opened_for_the_whole_machine_nothing_else_is_forwarded() {
+        let mut it = Interception::new(7);
+        it.other = Other::Tunnel;
+        let mut lan = Lan::default();
+        let of_ipv6 = |lan: &Lan| opened_for_us(&it, lan).last().unwrap();
+        assert!(of_ipv6(&lan).contains("iifname @forwarding6"));
+        lan.note_opened_machine();
+        let rule =
+            "meta nfproto ipv6 iifname != \"bentpipe0\" oifname != \"bentpipe0\" counter drop";
+        assert_eq!(of_ipv6(&lan), rule);
+    }
 }
