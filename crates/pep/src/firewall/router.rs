@@ -1,8 +1,7 @@
 //! What this machine forwards for others than us.
 
-use std::fs;
-
 use super::Family;
+use super::setting::{ALL, Kind, Setting};
 
 /// Families in which this machine forwards for others than us.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,13 +13,9 @@ pub(crate) struct Router {
 impl Router {
     /// As the kernel has it, given that forwarding of IPv6 is on for the whole machine because of us, or not: `opened_machine`.
     pub(crate) fn now(opened_machine: bool) -> Self {
-        let is_on = |family: &str| {
-            let file = format!("/proc/sys/net/{family}/conf/all/forwarding");
-            fs::read_to_string(file).is_ok_and(|text| text.trim() == "1")
-        };
         Self {
-            ipv4: is_on("ipv4"),
-            ipv6: is_on("ipv6") && !opened_machine,
+            ipv4: Setting::of(Kind::Ipv4, ALL).is("1"),
+            ipv6: Setting::of(Kind::Ipv6, ALL).is("1") && !opened_machine,
         }
     }
 

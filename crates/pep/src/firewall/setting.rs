@@ -30,7 +30,7 @@ pub(super) enum Kind {
     Advertisements,
     /// The check of an IPv4 source looks up the way back with the packet's own mark.
     Marks,
-    /// The check of an IPv4 source takes any way back; of our device alone, with which it goes.
+    /// The check of an IPv4 source takes any way back; of our device alone, with which it goes: no table notes it.
     LooseSources,
     /// Frames of bridges pass the tables of IPv4 while they are bridged, and lose their transparent socket after.
     Bridged4,
@@ -82,7 +82,7 @@ pub(crate) fn is_shut6() -> bool {
 }
 
 impl Setting {
-    fn of(kind: Kind, interface: &str) -> Self {
+    pub(super) fn of(kind: Kind, interface: &str) -> Self {
         Self {
             kind,
             interface: interface.to_owned(),

@@ -23,10 +23,7 @@ impl Settings {
     /// Two settings of one kind and one of another.
     #[cfg(test)]
     pub(crate) fn sample() -> Self {
-        let setting = |kind, interface: &str| Setting {
-            kind,
-            interface: interface.to_owned(),
-        };
+        let setting = Setting::of;
         Self(vec![
             setting(Kind::Ipv4, "lan0"),
             setting(Kind::Ipv4, "lan1"),
@@ -94,17 +91,11 @@ impl Settings {
     /// Lets what comes in by `interface` be forwarded. `table` is in force and has [`Self::sets`].
     pub(crate) fn enable(&mut self, interface: &str, table: &Table) -> io::Result<()> {
         self.change(Kind::Ipv4, interface, table)?;
-        let forced = Setting {
-            kind: Kind::Ipv6,
-            interface: interface.to_owned(),
-        };
+        let forced = Setting::of(Kind::Ipv6, interface);
         if fs::exists(forced.path())? {
             return self.change(Kind::Ipv6, interface, table);
         }
-        let machine = Setting {
-            kind: Kind::Ipv6,
-            interface: ALL.to_owned(),
-        };
+        let machine = Setting::of(Kind::Ipv6, ALL);
         if machine.is("0") {
             for other in interfaces()? {
                 self.change(Kind::Advertisements, &other, table)?;
@@ -116,10 +107,7 @@ impl Settings {
 
     /// Notes what is to be changed for [`Self::enable`]; to be told to the table, and then done by [`Self::apply`].
     pub(crate) fn plan(&mut self, interface: &str) -> io::Result<()> {
-        let setting = |kind, interface: &str| Setting {
-            kind,
-            interface: interface.to_owned(),
-        };
+        let setting = Setting::of;
         let mut wanted = vec![
             setting(Kind::Ipv4, interface),
             setting(Kind::Marks, interface),
@@ -188,10 +176,7 @@ impl Settings {
 
     /// Noted first, then done: what is noted and was not done is undone in vain.
     fn change(&mut self, kind: Kind, interface: &str, table: &Table) -> io::Result<()> {
-        let setting = Setting {
-            kind,
-            interface: interface.to_owned(),
-        };
+        let setting = Setting::of(kind, interface);
         let [before, after] = kind.values();
         if !setting.is(before) {
             return Ok(());
@@ -215,10 +200,7 @@ impl Settings {
 
     /// Puts back what still is as we left it; not what makes checks heed marks if others need that, `keeping_marks`.
     pub(crate) fn restore(&self, keeping_marks: bool) {
-        let machine = Setting {
-            kind: Kind::Ipv4,
-            interface: ALL.to_owned(),
-        };
+        let machine = Setting::of(Kind::Ipv4, ALL);
         // Somebody else has made a router of the machine meanwhile.
         let router = machine.is("1");
         for setting in self.0.iter().rev() {
@@ -262,10 +244,7 @@ mod tests {
 
     #[test]
     fn a_table_holds_what_was_changed() {
-        let setting = |kind, interface: &str| Setting {
-            kind,
-            interface: interface.into(),
-        };
+        let setting = Setting::of;
         let changed = Settings(vec![
             setting(Kind::Ipv4, "lan0"),
             setting(Kind::Ipv4, "lan1"),

@@ -51,9 +51,9 @@ enum Stage<F> {
 /// Flow of a connection that the kernel hands over.
 #[derive(Debug)]
 pub(super) enum FlowOfTaken<F> {
-    /// Nobody has asked for one.
+    /// No flow was asked for.
     None,
-    /// There is one.
+    /// A flow is there: the server has connected.
     Connected(F),
     /// The server has been asked for it; without an answer there is none to be had.
     Asked(oneshot::Receiver<F>),

@@ -10,7 +10,7 @@ use crate::firewall::Mark;
 /// Marks of packets and the routing tables that some of them lead to. The marks use the top four bits, which the
 /// common users of marks (Kubernetes, Tailscale, mwan3, WireGuard) leave alone.
 ///
-/// What the LAN sends and what this machine sends have marks of their own: with one for both, the rule for this machine's packets would
+/// Packets of the LAN and packets of this machine have marks of their own: with one for both, the rule for this machine's packets would
 /// also answer who looks for the way back to a LAN host with the mark of what that has sent (the kernel with `src_valid_mark`, firewalld's
 /// `IPv6_rpfilter`), and no such host would be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -39,9 +39,9 @@ impl Installed {
 pub(super) fn brought_up_to_date(it: &Interception, lan: &Lan) -> io::Result<()> {
     let present = barrier::present(barrier::Holder::Guard)?;
     let wanted = barrier::of_guard(it, &lan.surfaces());
-    match present.is_empty() || wanted.iter().all(|rule| present.contains(rule)) {
+    match wanted.iter().all(|rule| present.contains(rule)) {
         true => Ok(()),
-        false => it.guard(),
+        false => renewed_guard(it),
     }
 }
 

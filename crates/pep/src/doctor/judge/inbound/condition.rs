@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::listing::{Effect, Sets, verdict, words};
 use crate::doctor::facts::ListenProtocol;
 
-/// Whether something holds, from the least to the most.
+/// Degree to which something holds, from the least to the most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Truth {
     No,
@@ -169,7 +169,7 @@ impl Condition {
         self.key.ends_with(" dport")
     }
 
-    /// Whether `packet` meets it.
+    /// Degree to which `packet` meets the condition.
     pub(super) fn holds_for(&self, packet: &InboundPacket) -> Truth {
         // A field that a packet has not is neither this nor that.
         let has_field = match self.key.split(' ').next() {
@@ -233,7 +233,7 @@ pub(super) fn unquoted(word: &str) -> &str {
 }
 
 impl InboundPacket {
-    /// Whether its field `key` has this value.
+    /// Degree to which the packet's field `key` has this value.
     fn has(&self, key: &str, value: &str) -> Truth {
         match key {
             "meta l4proto" | "ip protocol" | "ip6 nexthdr" => {
@@ -288,7 +288,7 @@ impl InboundPacket {
         }
     }
 
-    /// Whether its mark is `wanted`, written with a mask or with the number of its leading bits.
+    /// Degree to which the packet's mark is `wanted`, written with a mask or with the number of its leading bits.
     fn has_mark(&self, wanted: &str) -> Truth {
         let (value, mask) = match (wanted.split_once('&'), wanted.split_once('/')) {
             (Some((value, mask)), _) => (value, number(mask)),
@@ -315,7 +315,7 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// Whether a port is one of `ports`, which is one or a range.
+/// Degree to which `port` is one of `ports`, which is one or a range.
 fn within(ports: &str, port: Option<u16>) -> Truth {
     let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
     match (first.parse::<u16>(), last.parse::<u16>(), port) {
@@ -324,7 +324,7 @@ fn within(ports: &str, port: Option<u16>) -> Truth {
     }
 }
 
-/// Whether an address is in `prefix`: `own`, or that of somebody elsewhere.
+/// Degree to which an address is in `prefix`: `own`, or that of somebody elsewhere.
 fn of_address(prefix: &str, own: Option<IpAddr>) -> Truth {
     let alone = prefix.parse::<IpAddr>().map(IpNet::from);
     let Ok(prefix) = prefix.parse::<IpNet>().or(alone) else {
