@@ -18,7 +18,7 @@ pub(crate) struct Generate {
 #[cfg(target_os = "linux")]
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// The configuration of a client or a server [default: /etc/bentpipe/client.toml and server.toml, as far as they are there]
+    /// The configuration of a daemon [default: those of client, server, PEP and origin in /etc/bentpipe that are there]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 

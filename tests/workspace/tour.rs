@@ -1,6 +1,6 @@
 //! The tour of the sources, `ARCHITECTURE.md`: what it names is there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -12,11 +12,11 @@ const NO_SOURCES: [&str; 3] = ["target", ".git", "node_modules"];
 /// Parts of paths that the tour leaves out.
 const LEFT_OUT: [&str; 3] = ["crates", "src", ""];
 
-/// Files and folders, each as a path without `crates` and `src`, and the words of all sources.
+/// Files and folders, each as a path without `crates` and `src`, and the words of each source.
 #[derive(Default)]
 struct Tree {
     paths: Vec<String>,
-    words: BTreeSet<String>,
+    words: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Tree {
@@ -40,7 +40,8 @@ impl Tree {
                 self.paths.push(module.to_owned());
                 let text = fs::read_to_string(&path).expect("a source");
                 let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
-                self.words.extend(words.map(str::to_owned));
+                let words = words.map(str::to_owned).collect();
+                self.words.insert(module.to_owned(), words);
             }
             self.paths.push(shown);
         }
@@ -49,13 +50,26 @@ impl Tree {
     /// True if there is what is called `name`: a file, a folder, or a word of the sources.
     fn has(&self, name: &str) -> bool {
         let name = name.split('(').next().unwrap_or(name);
-        let parts = name.split('/');
-        let parts: Vec<_> = parts.filter(|part| !LEFT_OUT.contains(part)).collect();
-        let end = format!("/{}", parts.join("/"));
-        parts.is_empty()
-            || self.paths.iter().any(|path| path.ends_with(&end))
-            || self.words.contains(name)
+        end_of(name).is_none_or(|end| self.paths.iter().any(|path| path.ends_with(&end)))
+            || self.words.values().any(|words| words.contains(name))
     }
+
+    /// True if a source whose path ends in `file` has the word `name`; also if no source's path ends so.
+    fn has_in(&self, file: &str, name: &str) -> bool {
+        let Some(end) = end_of(file.trim_end_matches(".rs")) else {
+            return true;
+        };
+        let sources = self.words.iter().filter(|(path, _)| path.ends_with(&end));
+        let mut has = sources.map(|(_, words)| words.contains(name)).peekable();
+        has.peek().is_none() || has.any(|has| has)
+    }
+}
+
+/// The end of the path of what the tour calls `name`; none if nothing of it is left.
+fn end_of(name: &str) -> Option<String> {
+    let parts = name.split('/');
+    let parts: Vec<_> = parts.filter(|part| !LEFT_OUT.contains(part)).collect();
+    (!parts.is_empty()).then(|| format!("/{}", parts.join("/")))
 }
 
 /// `a/{b,c}.rs` as `a/b.rs` and `a/c.rs`.
@@ -79,6 +93,37 @@ fn names(text: &str) -> Vec<&str> {
         !span.starts_with('-') && letters.all(|c| c.is_alphanumeric() || "_/.{,}()-".contains(c))
     };
     spans.filter(is_name).collect()
+}
+
+/// Names in brackets behind a file, each with that file: of "`a.rs` (`b`: what, `c`)" (a.rs, b) and (a.rs, c).
+fn bracketed(text: &str) -> Vec<(&str, &str)> {
+    let mut pairs = Vec::new();
+    for piece in text.split("` (`").collect::<Vec<_>>().windows(2) {
+        let file = piece[0].rsplit('`').next().unwrap_or_default();
+        let within = piece[1].split(')').next().unwrap_or_default();
+        let names = within.split('`').step_by(2);
+        let is_word = |name: &&str| name.chars().all(|c| c.is_alphanumeric() || c == '_');
+        pairs.extend(names.filter(is_word).map(|name| (file, name)));
+    }
+    pairs
+}
+
+#[test]
+fn what_stands_in_brackets_behind_a_file_is_in_that_file() {
+    let mut tree = Tree::default();
+    tree.read(Path::new(env!("CARGO_MANIFEST_DIR")), "");
+    let text = page("ARCHITECTURE.md");
+    let elsewhere: Vec<_> = bracketed(&text)
+        .into_iter()
+        .filter(|(files, name)| !expanded(files).iter().any(|file| tree.has_in(file, name)))
+        .collect();
+    assert!(elsewhere.is_empty(), "ARCHITECTURE.md: {elsewhere:#?}");
+    let wrong = "`client/frontend/tproxy.rs` (`serve`, `no_such_word`: which)";
+    let found: Vec<_> = bracketed(wrong)
+        .into_iter()
+        .map(|(file, name)| tree.has_in(file, name))
+        .collect();
+    assert_eq!(found, [true, false]);
 }
 
 #[test]
