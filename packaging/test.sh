@@ -208,11 +208,16 @@ expect "the tunnel comes back after the server's restart" eventually page
 inside terminal systemctl kill --signal=KILL bentpipe-client
 expect "a client that was killed is started anew" eventually page
 expect "once" test "$(property terminal bentpipe-client NRestarts)" = 1
+expect "a client's reload is taken" inside terminal systemctl reload bentpipe-client
+expect "and the client goes on" page
 expect "the client stops" inside terminal systemctl stop bentpipe-client
 expect "and its table goes" not inside terminal nft list table inet bentpipe_client
 expect "the guard's stays" inside terminal nft list table inet bentpipe_guard
 inside terminal systemctl start bentpipe-client
 expect "the package is installed again, which starts the daemons anew" inside terminal dpkg --install /root/bentpipe.deb
+expect "the guard's rules are replaced before the client starts anew" inside terminal sh -c 'journalctl --no-pager --output cat \
+    --unit bentpipe-guard --unit bentpipe-client | grep -E "^(Reloaded bentpipe-guard|Stopping bentpipe-client)" | tail -2 |
+    head -1 | grep Reloaded'
 expect "the guard stood through that" inside terminal nft list table inet bentpipe_guard
 expect "a page comes through the tunnel after that" eventually page
 
