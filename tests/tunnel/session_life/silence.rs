@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_emulator::topology::{GATEWAY_SAT, GATEWAY_SAT6, LINK_DEVICE, Process};
+use bentpipe_emulator::topology::{GATEWAY_SAT, GATEWAY_SAT6, LINK_DEVICE, Process, WEB6};
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::peer::{Service, echo};
 use bentpipe_testbed::route::Place;
@@ -245,6 +246,10 @@ fn goes_over(site: &mut Site, fail: impl FnOnce(&mut Site) -> Result<()>) -> Res
     // An open flow for which the server probes in an outage.
     let mut open = connect(site, web.address, SOON)?;
     exchange(&mut open)?;
+    let place = Place::from(site.topology.web());
+    let web6 = Service::start(&place, SocketAddr::new(WEB6.into(), 0), echo)?;
+    let at_once = |_| time_to_connect(site, web6.address).is_ok_and(|took| took < RTT);
+    ensure!((0..10).any(at_once), "IPv6 is not accepted at once");
     fail(site)?;
     let failed = Instant::now();
     let mut flow = connect(site, web.address, LEFT)?;
@@ -255,7 +260,22 @@ fn goes_over(site: &mut Site, fail: impl FnOnce(&mut Site) -> Result<()>) -> Res
     let after = failed.elapsed();
     println!("left after {after:?}");
     ensure!(after <= LEFT, "left after {after:?}");
-    site.client().wait_for_line("takes over", SOON)
+    site.client().wait_for_line("takes over", SOON)?;
+    // That the first server reached IPv6 says nothing of the second.
+    let took = time_to_connect(site, web6.address)?;
+    ensure!(
+        took >= RTT,
+        "accepted after {took:?}, before the second server can have answered"
+    );
+    Ok(())
+}
+
+/// Time until a connection from the user to `address` is accepted.
+fn time_to_connect(site: &Site, address: SocketAddr) -> Result<Duration> {
+    let began = Instant::now();
+    let [_, route] = site.routes();
+    route.connect(address)?;
+    Ok(began.elapsed())
 }
 
 /// A server with two addresses, of which one is lost: the client goes on by the other, and is listed once before long.

@@ -5,6 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use bentpipe_proto::tunnel::Families;
 use ipnet::IpNet;
 
+/// A server at one of its places: what was learned of what lies behind it holds for that place alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ServerPlace {
+    /// Index of the server in the configuration.
+    pub(crate) index: usize,
+    /// Address that the tunnel leads to.
+    pub(crate) address: IpAddr,
+}
+
 /// Reach of the other side of a carrier, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reach {
@@ -14,6 +23,8 @@ pub(crate) struct Reach {
     pub(crate) families: Families,
     /// Addresses of our servers.
     pub(crate) servers: Vec<IpAddr>,
+    /// The server of the tunnel, now or last; `None` before there was one.
+    pub(crate) server: Option<ServerPlace>,
     /// UDP ports of the server, and the hosts that they lead to.
     pub(crate) published: Vec<(u16, SocketAddr)>,
     /// Prefixes behind this machine that the server routes here as they are.
@@ -34,6 +45,7 @@ impl Reach {
                 ipv6: true,
             },
             servers,
+            server: None,
             published: Vec::new(),
             routed: Vec::new(),
             addressed: false,

@@ -18,7 +18,7 @@ use super::learned::Learned;
 use super::metering::Meter;
 use super::packet_road::PacketRoad;
 use super::publish::Published;
-use super::reach::Reach;
+use super::reach::{Reach, ServerPlace};
 use super::report::Reporter;
 use super::retry::Retry;
 use super::schedule::Schedule;
@@ -153,7 +153,12 @@ impl Session {
 
     /// Tells all who wait for it that the tunnel, or what it reaches, has changed.
     pub(super) fn tell_reach(&self) {
+        let winner = self.tunnels.state().winner();
         self.reach.send_replace(Reach {
+            server: winner.map(|attempt| ServerPlace {
+                index: attempt.server,
+                address: attempt.address.ip(),
+            }),
             carries: self.carries(),
             families: self.tunnels.families(),
             published: self.published.packets(),

@@ -2,10 +2,10 @@
 //!
 //! A host that hears "connected" at once has chosen: if IPv6 is broken behind the server, it waits for as long as the server does, and does
 //! not fall back to IPv4. A server cannot know beforehand: its route says nothing of what lies behind the next hop. So until an IPv6
-//! destination has been reached, and again once one was not, connections wait for the server's answer, whose absence hosts pass over
+//! destination has been reached behind a server, and again once one was not, connections wait for the server's answer, whose absence hosts pass over
 //! within a quarter of a second (RFC 8305). The first that is reached ends that.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use bentpipe_proto::tunnel::ReplyCode;
 use tokio::sync::Notify;
 
 use crate::client::intercept::KernelAnswer;
+use crate::client::reach::ServerPlace;
 use crate::process;
 
 /// Time from the end of a doubt to the next: a destination here and there that does not answer costs the others little.
@@ -22,6 +23,8 @@ const CALM: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     doubt: RefCell<Doubt>,
+    /// Server that the doubt is about.
+    server: Cell<Option<ServerPlace>>,
     changed: Notify,
 }
 
@@ -34,6 +37,18 @@ impl Doubts {
     /// Waits until that has changed.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
+    }
+
+    /// Takes in which server the tunnel leads to. Behind another one nothing is known, whereas one that the client comes back to is as it
+    /// was.
+    pub(super) fn on_server(&self, server: Option<ServerPlace>) {
+        let Some(server) = server else {
+            return;
+        };
+        let last = self.server.replace(Some(server));
+        if last.is_some_and(|last| last != server) {
+            self.doubt.replace(Doubt::default());
+        }
     }
 
     /// Takes in what has become of a connection to `destination`.
@@ -114,5 +129,28 @@ mod tests {
         assert!(doubt.on_outcome(start + CALM, false) && doubt.holds());
         let mut proven = Doubt::default();
         assert!(proven.on_outcome(start, true) && !proven.holds());
+    }
+
+    #[test]
+    fn what_one_server_reached_says_nothing_of_another() {
+        let doubts = Doubts::default();
+        let place = |index, address: [u8; 4]| {
+            let address = address.into();
+            doubts.on_server(Some(ServerPlace { index, address }));
+        };
+        let reach = || {
+            doubts.on_outcome("[2001:db8::1]:80".parse().unwrap(), ReplyCode::Ok);
+            assert!(!doubts.hold());
+        };
+        place(0, [192, 0, 2, 1]);
+        reach();
+        doubts.on_server(None);
+        place(0, [192, 0, 2, 1]);
+        assert!(!doubts.hold(), "the tunnel came back to the same");
+        place(1, [192, 0, 2, 1]);
+        assert!(doubts.hold(), "another server");
+        reach();
+        place(1, [192, 0, 2, 2]);
+        assert!(doubts.hold(), "another machine by the same name");
     }
 }

@@ -26,6 +26,7 @@ pub(super) async fn follow(front: Rc<Front>, configured: Interception, mut curre
             attached = true;
             front.tell(|rules| rules.attach()).await;
         }
+        front.doubts.on_server(reach.server);
         let now = Instant::now();
         let mut wanted = wanted::now(&configured, &reach, front.doubts.hold());
         let mut due = None;
