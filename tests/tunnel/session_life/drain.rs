@@ -1,9 +1,11 @@
 //! Orderly stops: open flows have `drain_timeout` to end, then everything is gone.
 
-use std::io::Read as _;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use bentpipe_emulator::topology::Process;
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::peer::{Service, echo};
@@ -68,9 +70,12 @@ fn drains(site: &mut Site, side: Side) -> Result<()> {
     side.of(site).wait_for_line("stopping", SOON)?;
     let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
     if side == Side::Client {
-        // Neither carried nor let through in clear.
-        let refused = connect(site, web.address, RTT).and_then(|mut late| Ok(late.read(&mut [0])?));
-        ensure!(refused.is_err(), "a connection was taken in while stopping");
+        // Neither carried nor let through in clear, nor refused.
+        let late = brief_attempt(site, web.address)?;
+        ensure!(
+            late == Some(ErrorKind::TimedOut),
+            "while stopping: {late:?}"
+        );
         ensure!(
             web.accepted() == 0,
             "a connection reached the web while stopping"
@@ -93,6 +98,66 @@ fn drains(site: &mut Site, side: Side) -> Result<()> {
         exchange(&mut late)?;
     }
     Ok(())
+}
+
+/// Outcome of an attempt of a host that waits for two round trips, longer than to the first repetition; `None`: it is connected.
+fn brief_attempt(site: &Site, to: SocketAddr) -> Result<Option<ErrorKind>> {
+    let connecting = || TcpStream::connect_timeout(&to, 3 * RTT);
+    let outcome = Place::from(site.topology.user()).at(connecting)?;
+    Ok(outcome.err().map(|error| error.kind()))
+}
+
+/// As an upgrade stops a client and starts the next: what hosts begin meanwhile is the next one's, and nothing leaves in clear.
+fn hands_over(site: &mut Site, on_failure: &str) -> Result<()> {
+    site.stop_client()?;
+    let table = "[intercept]\n";
+    edit(
+        &site.client_file(),
+        table,
+        &format!("{table}on_failure = \"{on_failure}\"\n"),
+    )?;
+    let file = site.client_file();
+    let guard = |arguments: &[&str]| -> Result<()> {
+        let mut command = site.topology.terminal().command(BENTPIPE);
+        let done = command.arg("guard").args(arguments).status()?;
+        ensure!(done.success(), "guard {arguments:?}: {done}");
+        Ok(())
+    };
+    guard(&["on", "--config", file.to_str().context("a path")?])?;
+    site.start_client()?;
+    Side::Client.set_drain_timeout(site, "30 s")?;
+    let (download, _) = stop_in_mid_download(site, Side::Client, 1_000_000, 4_000_000)?;
+    site.client().wait_for_line("stopping", SOON)?;
+    let capture = site.watch()?;
+    let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
+    // A moment after the line the rules are in force.
+    thread::sleep(Duration::from_millis(200));
+    let (user, to) = (Place::from(site.topology.user()), web.address);
+    let late = thread::spawn(move || user.at(|| TcpStream::connect_timeout(&to, SOON)));
+    download.finish_whole()?;
+    let status = site.client().wait(SOON)?;
+    ensure!(status.code() == Some(0), "stopped with {status}");
+    ensure!(!late.is_finished(), "taken in, or refused, while stopping");
+    ensure!(web.accepted() == 0, "a connection reached the web");
+    site.start_client()?;
+    let late = late.join().map_err(|_| anyhow!("no outcome"))??;
+    exchange(&mut late.context("a connection that was begun while stopping")?)?;
+    capture.stop()?.expect_only_tunnel()?;
+    site.topology
+        .terminal()
+        .command(BENTPIPE)
+        .args(["guard", "off"])
+        .status()?;
+    Ok(())
+}
+
+#[test]
+fn what_hosts_begin_while_a_client_stops_is_the_next_clients() {
+    for on_failure in ["block", "direct"] {
+        on_site("handing over", SiteConfig::new(BENTPIPE), |site| {
+            hands_over(site, on_failure)
+        });
+    }
 }
 
 fn gives_up(site: &mut Site, side: Side) -> Result<()> {

@@ -64,6 +64,7 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
             until_stopped(&mut stop, &mut hangup, &config.file, None).await;
             stop::tell_of_first(config.drain_timeout);
             manager.stopping(config.drain_timeout);
+            front_ends.drain().await;
             splitter.drain();
             let ended = async {
                 splitter.until_idle().await;

@@ -130,6 +130,7 @@ impl Running {
                 until_stopped(&mut stop, &mut hangup, &config.file, Some(&session)).await;
                 stop::tell_of_first(config.drain_timeout);
                 manager.stopping(config.drain_timeout);
+                front_ends.drain().await;
                 session.drain();
                 let ended = async {
                     session.until_idle().await;

@@ -123,6 +123,11 @@ impl Mark {
         format!("ct mark & {:#x} == {:#x}", self.mask, self.value)
     }
 
+    /// Match of packets of a connection that bears another mark of ours, or none.
+    pub(crate) fn not_borne_by_connection(self) -> String {
+        format!("ct mark & {:#x} != {:#x}", self.mask, self.value)
+    }
+
     /// Statement that marks a packet, and leaves the bits of others alone.
     pub(crate) fn set(self) -> String {
         format!(

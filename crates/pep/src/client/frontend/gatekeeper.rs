@@ -30,7 +30,7 @@ use crate::client::carrier::{Flow, NotOpened};
 use crate::client::intercept::ADMITTED_FOR;
 
 /// After this time an opening segment that the table let pass has become a connection.
-const TAKEN_IN_WITHIN: Duration = Duration::from_millis(100);
+pub(super) const TAKEN_IN_WITHIN: Duration = Duration::from_millis(100);
 
 /// Time within which an interface that was removed and made anew is watched again.
 const RENEWED_WITHIN: Duration = Duration::from_millis(300);

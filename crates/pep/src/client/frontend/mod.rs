@@ -156,6 +156,15 @@ impl FrontEnds {
         Vec::new()
     }
 
+    /// Has hosts wait for the next client with connections that they begin, where these are taken in. What a proxy's listener accepts
+    /// is refused as before: an application does not ask it again.
+    pub(crate) async fn drain(&self) {
+        #[cfg(target_os = "linux")]
+        if let Some(interception) = &self.interception {
+            interception.drain().await;
+        }
+    }
+
     /// Waits until hosts have acknowledged what came for them by connections that were taken in.
     pub(crate) async fn until_delivered(&self) {
         #[cfg(target_os = "linux")]

@@ -18,7 +18,7 @@ use bentpipe_sys::{route, socket};
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
+use tokio::task::{AbortHandle, JoinHandle, spawn_blocking, spawn_local};
 use tokio::time::sleep;
 
 use super::Context;
@@ -26,7 +26,7 @@ use super::direct::Decisions;
 use super::doubt::Doubts;
 use super::flow::{Answer, Intake, carry};
 use super::follow::follow;
-use super::gatekeeper::{self, LetIn, to_tunnel};
+use super::gatekeeper::{self, LetIn, TAKEN_IN_WITHIN, to_tunnel};
 use super::names::Lesson;
 use super::openings::{FlowOfTaken, Openings};
 use super::share::{Shares, WAITING};
@@ -74,9 +74,18 @@ pub(super) struct Front {
 pub(crate) struct Interceptor {
     front: Rc<Front>,
     guardian: Guardian,
+    /// Tasks that change the rules as the tunnel goes, or ask it for connections that wait.
+    following: Vec<AbortHandle>,
 }
 
 impl Interceptor {
+    /// Has hosts wait with what they begin for the next client. What they have begun is taken in when this returns.
+    pub(super) async fn drain(&self) {
+        self.following.iter().for_each(AbortHandle::abort);
+        self.front.tell(Installed::drain).await;
+        sleep(TAKEN_IN_WITHIN).await;
+    }
+
     /// Things that others took away and that were put back.
     pub(super) fn repairs(&self) -> Vec<KernelRepair> {
         self.guardian.repairs().report()
@@ -163,10 +172,12 @@ pub(super) fn start(
         }));
     }
     let own = intercept.local.then_some("lo");
+    let mut following = vec![spawn_local(follow(front.clone(), wanted, current))];
     for interface in intercept.interfaces.iter().map(String::as_str).chain(own) {
-        tasks.push(gatekeeper::start(&front, interface).map_err(lacking)?);
+        following.push(gatekeeper::start(&front, interface).map_err(lacking)?);
     }
-    tasks.push(spawn_local(follow(front.clone(), wanted, current)));
+    let handles = following.iter().map(JoinHandle::abort_handle).collect();
+    tasks.extend(following);
     if !decisions.is_empty() {
         tasks.push(spawn_local(count(front.clone())));
     }
@@ -175,7 +186,11 @@ pub(super) fn start(
     }
     let upkeep = Upkeep::new(front.rules.clone(), device);
     let guardian = Guardian::start(upkeep)?;
-    Ok(Interceptor { front, guardian })
+    Ok(Interceptor {
+        front,
+        guardian,
+        following: handles,
+    })
 }
 
 /// Addresses at which TPROXY delivers to `port`: one for each family that this machine has.

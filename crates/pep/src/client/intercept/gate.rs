@@ -45,13 +45,17 @@ pub(super) fn sets() -> String {
 
 /// The chains; `gates` is where opening segments are sent.
 pub(super) fn chains(gates: &[Gate]) -> String {
-    let admitted = Family::BOTH.map(|family| {
-        let (header, digit) = (family.header(), family.digit());
-        format!("{header} saddr . tcp sport . {header} daddr . tcp dport @admitted{digit} return")
-    });
-    let gate = Chain::new("gate").rules(admitted).rule("counter drop");
+    let gate = Chain::new("gate").rules(admitted()).rule("counter drop");
     let gates = Chain::new(GATES).rules(gates.iter().flat_map(Gate::rules));
     format!("{gate}{gates}")
+}
+
+/// Rules by which connections that are admitted go on.
+pub(super) fn admitted() -> [String; 2] {
+    Family::BOTH.map(|family| {
+        let (header, digit) = (family.header(), family.digit());
+        format!("{header} saddr . tcp sport . {header} daddr . tcp dport @admitted{digit} return")
+    })
 }
 
 /// Script that puts `gates` in the place of those of the `table`, and leaves the rest of it as it is.

@@ -206,6 +206,11 @@ impl Installed {
                 "interfaces, marks and routing tables cannot change while in force".into(),
             ));
         }
+        // Whoever changes something else may not know yet that the client drains, and it never ceases to.
+        let changed = &Interception {
+            draining: changed.draining || self.current.draining,
+            ..changed.clone()
+        };
         if self.change_gates(changed)? {
             return Ok(());
         }

@@ -46,6 +46,7 @@ mod ahead;
 mod barrier;
 mod device;
 mod dns;
+mod draining;
 mod foreign;
 mod gate;
 mod guard;
@@ -100,6 +101,8 @@ pub struct Interception {
     pub fail_open: bool,
     /// True if there is a far side that answers; of account with `fail_open` alone.
     pub carrying: bool,
+    /// True if what hosts begin is to wait for another client ([`Installed::drain`]).
+    pub draining: bool,
 }
 
 /// Fate of traffic that is neither TCP nor DNS.
@@ -137,6 +140,7 @@ impl Interception {
             rules: Vec::new(),
             fail_open: false,
             carrying: true,
+            draining: false,
         }
     }
 

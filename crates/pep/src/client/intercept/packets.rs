@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use super::ruleset::{ICMP, names};
-use super::{Interception, Lan, Other};
+use super::{Interception, Lan, Other, draining};
 use crate::firewall::{Chain, Family};
 
 /// The chains `other`, `tunnelled` and `direct`, and the hooks that belong to the device; `own` are this machine's addresses
@@ -212,8 +212,12 @@ fn tunnelled(it: &Interception, source: PacketSource) -> Chain {
         format!("meta nfproto {protocol} counter reject with icmpx type no-route")
     });
     let of_connection = it.routing.tunnel().set_on_connection();
+    // A program of this machine would be told of an error, and not send again.
+    let waits = matches!(source, PacketSource::Lan);
+    let draining = waits.then(|| draining::of_flows(it.routing.tunnel()));
     Chain::new(format!("tunnelled{}", source.suffix()))
         .rules(refused)
+        .rules(draining)
         .rule(format_args!("ct state new {of_connection}"))
         .rule(format_args!("{} accept", mark.set()))
 }

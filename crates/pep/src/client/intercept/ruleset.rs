@@ -19,7 +19,7 @@ use ipnet::IpNet;
 use super::kept::Kept;
 use super::packets::{self, PacketSource};
 use super::{DnsInterception, Interception, Lan, RouterDns};
-use super::{gate, hooks, inbound, policy};
+use super::{draining, gate, hooks, inbound, policy};
 use crate::firewall::{Chain, Family, Set};
 
 /// A SYN that opens a connection.
@@ -53,6 +53,7 @@ pub(super) fn body(it: &Interception, lan: &Lan, inbound: &[Inbound], kept: &Kep
     }
     text.push_str(&refuse(it).to_string());
     text.push_str(&gate::chains(&it.gates));
+    text.push_str(&draining::chain(it.draining).to_string());
     text.push_str(&intercept(it).to_string());
     text.push_str(&printed(
         it.dns.map(|dns| lookups(it, dns)).into_iter().flatten(),
@@ -176,6 +177,7 @@ fn rules(it: &Interception) -> Vec<Chain> {
 /// another name server is to have them.
 fn lookups(it: &Interception, DnsInterception { port, router }: DnsInterception) -> [Chain; 2] {
     let dns = Chain::new("dns")
+        .rules(draining::of_lookups())
         .rule(it.routing.intercepted().set_on_connection())
         .rule(it.routing.intercepted().set())
         .rule(format_args!("{DNS} tproxy to :{port} accept"))
@@ -234,6 +236,7 @@ fn intercept(it: &Interception) -> Chain {
         .rule(it.routing.intercepted().set_on_connection())
         .rule("jump refuse")
         .rule(format_args!("{OPENING} jump gates"))
+        .rule(draining::of_connections())
         .rule(it.routing.intercepted().set())
         .rule(format_args!(
             "meta l4proto tcp tproxy to :{} accept",

@@ -4,6 +4,7 @@
 mod astray;
 mod bridges;
 mod connections;
+mod draining;
 mod foreign;
 mod inside;
 mod lans;

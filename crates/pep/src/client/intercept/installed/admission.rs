@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use bentpipe_sys::{nft, nftables};
 
 use super::super::Interception;
+use super::super::draining;
 use super::super::gate::{self, ADMITTED_FOR};
 use super::Installed;
 use crate::firewall::CLIENT_TABLE;
@@ -26,18 +27,34 @@ impl Installed {
             .add_element(set, &format!("{from} . {to}"), Some(ADMITTED_FOR))
     }
 
-    /// Puts the gates of `changed` in force, if it differs in them alone: what is counted, refused or admitted goes on. False if there
-    /// is more to do, because another program has changed the table, too.
+    /// Has hosts wait with what they begin for the client that comes next, until the interception is removed. Of this machine's own, new
+    /// connections and lookups wait.
+    ///
+    /// # Errors
+    /// As [`Self::update`].
+    pub fn drain(&mut self) -> io::Result<()> {
+        let draining = Interception {
+            draining: true,
+            ..self.current.clone()
+        };
+        self.update(&draining)
+    }
+
+    /// Puts the gates of `changed` in force, and that the client drains, if it differs in these alone: what is counted, refused or
+    /// admitted goes on. False if there is more to do, because another program has changed the table, too.
     pub(super) fn change_gates(&mut self, changed: &Interception) -> io::Result<bool> {
         let current = Interception {
             gates: changed.gates.clone(),
+            draining: changed.draining,
             ..self.current.clone()
         };
-        let differs = changed.gates != self.current.gates && *changed == current;
+        let differs = *changed != self.current && *changed == current;
         if !differs || nftables::fingerprint(CLIENT_TABLE)? != self.print {
             return Ok(false);
         }
-        nft::apply(&gate::exchange(CLIENT_TABLE, &changed.gates))?;
+        let gates = gate::exchange(CLIENT_TABLE, &changed.gates);
+        let draining = draining::exchange(CLIENT_TABLE, changed.draining);
+        nft::apply(&format!("{gates}{draining}"))?;
         self.current = current;
         self.remember()?;
         Ok(true)
