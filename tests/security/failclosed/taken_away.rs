@@ -174,6 +174,64 @@ fn a_missing_interface_is_no_health() {
     expect(true, "");
 }
 
+/// One of several interfaces does not exist: the others are taken in at once, and it is when it comes.
+#[test]
+fn a_missing_interface_keeps_no_other_without_the_client() {
+    if !privileged("fail closed: a missing interface") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        client_tables: "[intercept]\ninterfaces = [\"lan0\", \"usb0\"]\n".into(),
+        ..SiteConfig::new(BENTPIPE)
+    });
+    let site = site.expect("a site");
+    let result = plug_in(&site);
+    expect_ok(result, &site);
+}
+
+fn plug_in(site: &Site) -> Result<()> {
+    let log = |line: &str| site.client().wait_for_line(line, BACK).map(drop);
+    log(
+        "intercepted interface usb0 is not there and cannot be put back: no interface has this name",
+    )?;
+    let log_text = site.client().stderr_text();
+    let line = log_text.lines().find(|line| line.contains("usb0"));
+    ensure!(line.is_some_and(|line| line.contains("WARN")), "{log_text}");
+    let socket = site.client_home().join("client.sock");
+    let status = || -> Result<String> {
+        let mut command = std::process::Command::new(BENTPIPE);
+        let output = command
+            .args(["status", "--check", "--socket"])
+            .arg(&socket)
+            .output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    ensure!(
+        status()?.contains("intercepted interface usb0"),
+        "{}",
+        status()?
+    );
+    expect_echo(&site.routes())?;
+    let capture = site.watch()?;
+    let terminal = site.topology.terminal();
+    terminal.run(
+        "ip",
+        &[
+            "link", "add", "usb0", "type", "veth", "peer", "name", "far0",
+        ],
+    )?;
+    log("intercepted interface usb0 is there now")?;
+    ensure!(!status()?.contains("usb0"), "{}", status()?);
+    terminal.run("ip", &["link", "del", "usb0"])?;
+    let deadline = Instant::now() + BACK;
+    while !status()?.contains("intercepted interface usb0") {
+        ensure!(Instant::now() < deadline, "{}", status()?);
+        thread::sleep(Duration::from_millis(50));
+    }
+    expect_echo(&site.routes())?;
+    expect_tunnel_alone(capture)
+}
+
 /// The guard's table is flushed while no client runs: its routing rules keep the LAN in.
 #[test]
 fn a_guard_that_was_flushed_still_guards_the_lan() {

@@ -88,8 +88,12 @@ impl Settings {
         kinds.iter().map(set).collect()
     }
 
-    /// Lets what comes in by `interface` be forwarded. `table` is in force and has [`Self::sets`].
+    /// Lets what comes in by `interface` be forwarded, if there is such an interface. `table` is in force and has [`Self::sets`].
     pub(crate) fn enable(&mut self, interface: &str, table: &Table) -> io::Result<()> {
+        if !is_there(interface)? {
+            // The lack of its settings does not mean that the kernel has none for a single interface.
+            return Ok(());
+        }
         self.change(Kind::Ipv4, interface, table)?;
         let forced = Setting::of(Kind::Ipv6, interface);
         if fs::exists(forced.path())? {
@@ -107,6 +111,9 @@ impl Settings {
 
     /// Notes what is to be changed for [`Self::enable`]; to be told to the table, and then done by [`Self::apply`].
     pub(crate) fn plan(&mut self, interface: &str) -> io::Result<()> {
+        if !is_there(interface)? {
+            return Ok(());
+        }
         let setting = Setting::of;
         let mut wanted = vec![
             setting(Kind::Ipv4, interface),
@@ -231,6 +238,11 @@ pub(crate) fn prepare_device(device: &str) -> io::Result<()> {
         write(&forced, "1")?;
     }
     Ok(())
+}
+
+/// True if the kernel has settings of `interface`.
+fn is_there(interface: &str) -> io::Result<bool> {
+    fs::exists(Setting::of(Kind::Ipv4, interface).path())
 }
 
 /// Names of interfaces in what `nft` prints of a set.

@@ -143,7 +143,10 @@ impl Keeper {
         part.recent = part.recent.saturating_add(1);
         let wait = part.wait();
         let KernelFault {
-            part: name, state, ..
+            part: name,
+            state,
+            gravity,
+            ..
         } = fault;
         if let Err(error) = outcome {
             // At the pace of a fight: it may take a while until it can be had again.
@@ -152,7 +155,7 @@ impl Keeper {
             let line = format!("{name} {state} and cannot be put back: {error}; trying on");
             return Some(match told.as_deref() == Some(error) {
                 true => (NoticeLevel::Debug, line),
-                false => (NoticeLevel::Error, line),
+                false => (*gravity, line),
             });
         }
         part.retry_at = None;
@@ -222,6 +225,7 @@ mod tests {
             part: part.into(),
             state: "is gone",
             object: Object::Rule,
+            gravity: NoticeLevel::Error,
         }
     }
 

@@ -28,8 +28,7 @@ use bentpipe_sys::watch::{Change, Object, Watch};
 use rustix::event::{EventfdFlags, eventfd};
 
 pub(crate) use closed_passages::ClosedPassages;
-pub(crate) use keeper::Keeper;
-use keeper::NoticeLevel;
+pub(crate) use keeper::{Keeper, NoticeLevel};
 pub(crate) use last_look::LastLook;
 use noticed::Noticed;
 
@@ -58,6 +57,11 @@ pub(crate) trait KernelPart {
 
     /// Object that a notice about it names.
     fn object(&self) -> Object;
+
+    /// Level of the line that says that it cannot be put back.
+    fn gravity(&self) -> NoticeLevel {
+        NoticeLevel::Error
+    }
 }
 
 /// Parts that are not as they should be, and the difference of each: "is gone", "was changed".
@@ -102,6 +106,8 @@ struct KernelFault {
     state: &'static str,
     /// Object that a notice about it names.
     object: Object,
+    /// Level of the line that says that it cannot be put back.
+    gravity: NoticeLevel,
 }
 
 impl KernelFault {
@@ -110,6 +116,7 @@ impl KernelFault {
             part: part.name(),
             state,
             object: part.object(),
+            gravity: part.gravity(),
         }
     }
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use bentpipe_proto::opening::Opening;
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
 use bentpipe_sys::capture::PacketSocket;
+use bentpipe_sys::link;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
@@ -35,9 +36,12 @@ pub(super) const TAKEN_IN_WITHIN: Duration = Duration::from_millis(100);
 /// Time within which an interface that was removed and made anew is watched again.
 const RENEWED_WITHIN: Duration = Duration::from_millis(300);
 
-/// Watches `interface` for connections that wait.
+/// Watches `interface`, as soon as there is one of this name, for connections that wait.
 pub(super) fn start(front: &Rc<Front>, interface: &str) -> io::Result<JoinHandle<()>> {
-    let mut socket = Some(open(interface)?);
+    let mut socket = match open(interface) {
+        Err(_) if link::index(interface).is_err() => None,
+        opened => Some(opened?),
+    };
     let (front, interface) = (front.clone(), interface.to_owned());
     Ok(spawn_local(async move {
         loop {

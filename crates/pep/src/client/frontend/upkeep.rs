@@ -13,13 +13,13 @@ use crate::client::intercept::{
     ForeignLook, Installed, Lack, RuleAhead, SeenInKernel, lacking, name_the_master, name_the_stray,
 };
 use crate::client::kept_device::{KeptDevice, lock};
-use crate::kernel::{Faults, KernelPart, Subject};
+use crate::kernel::{Faults, KernelPart, NoticeLevel, Subject};
 
 /// A part that an interception has in the kernel.
 pub(super) enum InterceptedPart {
     /// The device for all but TCP.
     Device,
-    /// An intercepted interface that is not there any more, which nobody but the operator brings back.
+    /// An intercepted interface that is not there, not yet or not any more, which nobody but the operator brings.
     Interface(String),
     /// An intercepted interface that is a port of another: what its hosts send comes in by that one.
     Port(Port),
@@ -41,6 +41,14 @@ impl KernelPart for InterceptedPart {
             Self::Stray(stray) => format!("way to the LAN's {} by {}", stray.to, stray.device),
             Self::Ahead(rule) => rule.name(),
             Self::Lack(lack) => lack.to_string(),
+        }
+    }
+
+    fn gravity(&self) -> NoticeLevel {
+        match self {
+            // One that comes and goes is no fault of the client's, and the others go on.
+            Self::Interface(_) => NoticeLevel::Warn,
+            _ => NoticeLevel::Error,
         }
     }
 
@@ -77,7 +85,16 @@ impl Upkeep {
 
 /// Has the rules follow a `change` of the machine that is no fault.
 fn follow(rules: &mut Installed, change: &Lack) -> io::Result<()> {
+    let missing = rules.missing().to_vec();
     rules.mend(change)?;
+    for name in missing
+        .iter()
+        .filter(|name| !rules.missing().contains(name))
+    {
+        tracing::info!(
+            "intercepted interface {name} is there now: what comes in by it is taken in"
+        );
+    }
     let whole = rules.missing().is_empty() && rules.ports().is_empty();
     if whole && *change == (Lack::Lan { of_lan: true }) {
         tracing::info!(
@@ -92,7 +109,7 @@ fn of_interfaces(rules: &Installed) -> Faults<InterceptedPart> {
     let missing = rules.missing().iter().cloned();
     let ports = rules.ports().iter().cloned();
     missing
-        .map(|name| (InterceptedPart::Interface(name), "is gone"))
+        .map(|name| (InterceptedPart::Interface(name), "is not there"))
         .chain(ports.map(|port| (InterceptedPart::Port(port), "is a port of another")))
         .collect()
 }
@@ -121,7 +138,15 @@ impl Subject for Upkeep {
         }
         let mut lacks = lacking(&wanted, &seen);
         lacks.extend(foreign.passages.into_iter().map(Lack::Passage));
-        for change in lacks.extract_if(.., |lack| lack.is_change()) {
+        let changes: Vec<_> = lacks.extract_if(.., |lack| lack.is_change()).collect();
+        if changes
+            .iter()
+            .any(|change| matches!(change, Lack::Lan { .. }))
+        {
+            // An interface that has come gets its settings with the rules: nobody has changed them.
+            lacks.retain(|lack| !matches!(lack, Lack::Setting(_)));
+        }
+        for change in changes {
             if let Some(rules) = lock(&self.rules).as_mut() {
                 follow(rules, &change)?;
             }
@@ -151,8 +176,8 @@ impl Subject for Upkeep {
     fn repair(&mut self, part: &InterceptedPart) -> io::Result<()> {
         match (part, &self.device) {
             (InterceptedPart::Interface(_), _) => Err(io::Error::other(
-                "it was removed or renamed, and what its hosts send goes nowhere; give it its name again, or change \
-                 `interfaces` of [intercept]",
+                "no interface has this name, and what its hosts send goes nowhere; bring it up or give it the name (`ip link` lists \
+                 interfaces), or change `interfaces` of [intercept]",
             )),
             (InterceptedPart::Port(port), _) => Err(io::Error::other(format!(
                 "{} of [intercept]; until then what comes in by {} goes nowhere",

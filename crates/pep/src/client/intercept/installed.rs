@@ -23,8 +23,8 @@ use super::lan::Lan;
 use super::upkeep::{self, Lack, Wanted};
 use super::{Interception, REFUSED_FOR, barrier, invalid};
 use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_device};
+use surroundings::brought_up_to_date;
 pub(super) use surroundings::let_go;
-use surroundings::{brought_up_to_date, renewed_guard};
 
 /// An interception in force. Dropping it removes it; drop it in the namespace it was installed in.
 #[derive(Debug)]
@@ -61,11 +61,7 @@ impl Installed {
     /// As [`Interception::install_claimed`].
     pub(super) fn put_in_force(it: &Interception, claim: Claim) -> io::Result<Self> {
         let settings = Settings::left_behind_by_both()?;
-        let lan =
-            Lan::of(it, settings.opened_machine()).map_err(|error| match renewed_guard(it) {
-                Ok(()) => error,
-                Err(other) => io::Error::new(error.kind(), format!("{error}; {other}")),
-            })?;
+        let lan = Lan::of(it, settings.opened_machine())?;
         let (body, exempt) = it.prepared(&lan, &Kept::default())?;
         // The guard exists first: whatever fails below is undone by it.
         let mut installed = Self {
@@ -94,7 +90,7 @@ impl Installed {
         // In force first: what is forwarded from then on is subject to it.
         installed.replace(&body)?;
         // And behind it the rules that let pass only what it marks.
-        let barrier = barrier::of_client(it, &[]);
+        let barrier = barrier::of_client(it, &installed.lan.surfaces());
         barrier::remove(barrier::Holder::Client, &barrier)?;
         installed.heed_marks()?;
         barrier.iter().try_for_each(PolicyRule::add)?;
@@ -220,11 +216,16 @@ impl Installed {
         self.replace(&body)?;
         lan.keep_in()?;
         let held_before = self.lan.surfaces();
+        let has_new = lan.has_new_since(&self.lan);
         self.lan = lan;
         self.exempt = exempt;
         self.current = changed.clone();
         if self.lan.surfaces() != held_before {
             self.hold_surfaces()?;
+        }
+        if has_new && self.current.needs_device() {
+            // A new interface has the machine's defaults, which forward nothing.
+            self.forward_interfaces()?;
         }
         self.hold_own()
     }

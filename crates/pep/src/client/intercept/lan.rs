@@ -13,7 +13,7 @@ use bentpipe_sys::link::{self, Link, Port};
 use bentpipe_sys::policy_rule::{self, MAIN, StrayRoute, TableRoute, Way, networks_behind};
 use ipnet::IpNet;
 
-use super::{Interception, Routing, invalid, ruleset};
+use super::{Interception, Routing, ruleset};
 use crate::firewall::{Family, Router};
 
 /// The metric of routes to nowhere, by which ours are known.
@@ -53,26 +53,14 @@ impl Lan {
         }
     }
 
-    /// Of interfaces that must exist. Forwarding of IPv6 is on for the whole machine because of a process that was killed if
-    /// `opened_machine`.
+    /// Of those interfaces that exist: one that comes late keeps no other without the client. Forwarding of IPv6 is on for the whole
+    /// machine because of a process that was killed if `opened_machine`.
     pub(super) fn of(it: &Interception, opened_machine: bool) -> io::Result<Self> {
         let known = Self {
             opened_machine,
             ..Self::default()
         };
-        let lan = Self::present(&it.interfaces, it.device(), Some(&known))?;
-        if let Some(interface) = lan.missing.first() {
-            let text =
-                format!("cannot intercept `{interface}`: no such interface; `ip link` lists them");
-            return Err(io::Error::new(io::ErrorKind::NotFound, text));
-        }
-        if let Some(port) = lan.ports.first() {
-            return Err(invalid(format!(
-                "{}; what its hosts send comes in by that one",
-                name_the_master(port)
-            )));
-        }
-        Ok(lan)
+        Self::present(&it.interfaces, it.device(), Some(&known))
     }
 
     /// Of those that exist; the interfaces and prefixes that were `known` before are remembered.
@@ -161,6 +149,13 @@ impl Lan {
     /// The kernel's numbers of the interfaces and of our device, whatever their names are now.
     pub(super) fn indices(&self) -> &[u32] {
         &self.indices
+    }
+
+    /// True if the kernel has an interface of these, or our device, under a number that `before` does not know: one that has come, or
+    /// was made anew.
+    pub(super) fn has_new_since(&self, before: &Self) -> bool {
+        let is_new = |index| !before.indices.contains(index);
+        self.indices.iter().any(is_new)
     }
 
     /// Names that no interface has.

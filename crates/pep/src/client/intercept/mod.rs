@@ -71,7 +71,7 @@ pub const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Traffic to intercept. All of it is read at [`Interception::install`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interception {
-    /// Interfaces whose TCP is intercepted, by name; they must exist.
+    /// Interfaces whose TCP is intercepted, by name, from when they exist on.
     pub interfaces: Vec<String>,
     /// True if this machine's own TCP is intercepted too.
     pub local: bool,
@@ -181,8 +181,8 @@ impl Interception {
     /// and remove it at its end.
     ///
     /// # Errors
-    /// An interface does not exist, a value makes no sense, `nft` or `ip` or the privilege is missing.
-    /// Then nothing of ours is in the kernel.
+    /// A value makes no sense, `nft` or `ip` or the privilege is missing. An interface that does not exist is none: see
+    /// [`Installed::missing`]. After an error nothing of ours is in the kernel.
     pub fn install_claimed(&self, claim: Claim) -> io::Result<Installed> {
         Installed::put_in_force(self, claim)
     }

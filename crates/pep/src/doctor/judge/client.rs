@@ -19,8 +19,11 @@ pub(super) fn judge(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
     if !client.missing.is_empty() {
         findings.push(fail(
             "interfaces",
-            format!("not there: {}", list(&client.missing)),
-            Some("name in `[intercept] interfaces` what `ip link` shows".into()),
+            format!(
+                "not there: {}; what their hosts send goes nowhere, and the others are taken in",
+                list(&client.missing)
+            ),
+            Some("bring them up, or name in `[intercept] interfaces` what `ip link` shows".into()),
         ));
     }
     let ports = client.ports.iter();

@@ -18,6 +18,12 @@ const OTHER_LAN: &str = "10.3.0.2:9";
 /// The network with a second LAN at the router.
 fn with_another_lan() -> (Net, NetNsGuard) {
     let net = Net::new();
+    let other = another_lan(&net);
+    (net, other)
+}
+
+/// Second LAN at the router, which comes now.
+pub(super) fn another_lan(net: &Net) -> NetNsGuard {
     let other = namespace("lan1");
     let link = format!(
         "ip link add lan1 type veth peer name eth0 netns {}",
@@ -35,10 +41,10 @@ fn with_another_lan() -> (Net, NetNsGuard) {
         let words: Vec<_> = line.split(' ').collect();
         namespace.run(words[0], &words[1..]).unwrap();
     }
-    (net, other)
+    other
 }
 
-fn of_both() -> Interception {
+pub(super) fn of_both() -> Interception {
     Interception {
         interfaces: vec!["lan0".into(), "lan1".into()],
         other: Other::Tunnel,
@@ -46,7 +52,7 @@ fn of_both() -> Interception {
     }
 }
 
-fn set(net: &Net, setting: &str) {
+pub(super) fn set(net: &Net, setting: &str) {
     net.router.run("sysctl", &["-qw", setting]).unwrap();
 }
 

@@ -8,6 +8,7 @@ mod draining;
 mod foreign;
 mod inside;
 mod lans;
+mod late;
 mod net;
 mod packets;
 mod policy;
