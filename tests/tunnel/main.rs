@@ -26,6 +26,7 @@ mod segments;
 mod session_life;
 mod splitting;
 mod talk;
+mod way_back;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

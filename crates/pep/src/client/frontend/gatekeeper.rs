@@ -88,6 +88,9 @@ async fn watch(
         match socket.get_ref().receive(&mut buffer) {
             Ok(packet) => {
                 if let Some(opening) = Opening::decode(&buffer[..packet.length]) {
+                    if !packet.outgoing {
+                        front.note_source(opening.source.ip(), interface);
+                    }
                     on_opening(front, interface, opening);
                 }
             }

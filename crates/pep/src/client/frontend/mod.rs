@@ -32,6 +32,8 @@ mod share;
 #[cfg(target_os = "linux")]
 pub(crate) mod tproxy;
 #[cfg(target_os = "linux")]
+mod unanswered;
+#[cfg(target_os = "linux")]
 pub(crate) mod upkeep;
 #[cfg(target_os = "linux")]
 pub(crate) mod wanted;

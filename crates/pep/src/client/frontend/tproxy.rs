@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,15 +30,17 @@ use super::gatekeeper::{self, LetIn, TAKEN_IN_WITHIN, to_tunnel};
 use super::names::Lesson;
 use super::openings::{FlowOfTaken, Openings};
 use super::share::{Shares, WAITING};
+use super::unanswered::Sources;
 use super::upkeep::Upkeep;
 use super::wanted;
 use crate::client::carrier::{Carrier, Flow};
 use crate::client::intercept::{self, Installed, Interception, KernelAnswer, Other};
+use crate::client::kept_device::lock;
 use crate::config::{self, ClientDns, FrontEnds, Intercept, Place, Placed, TCP};
 use crate::firewall::open_passages;
 use crate::kernel::Guardian;
 use crate::net::listen;
-use crate::process::{RunError, canonical};
+use crate::process::{self, RunError, canonical};
 use crate::relay::{self, Outcome};
 use crate::status::KernelRepair;
 
@@ -63,6 +65,8 @@ pub(super) struct Front {
     decisions: Rc<Decisions>,
     shares: Rc<Shares>,
     pub(super) doubts: Doubts,
+    /// Networks that connections came from, for who asks for the ways back.
+    sources: Arc<Mutex<Sources>>,
     /// `None` once they have been removed.
     rules: Arc<Mutex<Option<Installed>>>,
     telling: Semaphore,
@@ -184,7 +188,7 @@ pub(super) fn start(
     if device.is_some() {
         open_passages()?;
     }
-    let upkeep = Upkeep::new(front.rules.clone(), device);
+    let upkeep = Upkeep::new(front.rules.clone(), device, front.sources.clone());
     let guardian = Guardian::start(upkeep)?;
     Ok(Interceptor {
         front,
@@ -246,9 +250,17 @@ impl Front {
             decisions: decisions.clone(),
             shares: Shares::new(WAITING, "connections that wait for the tunnel"),
             doubts,
+            sources: Arc::default(),
             rules: Arc::new(Mutex::new(Some(installed))),
             telling: Semaphore::new(MAX_TELLING),
             refusing: Semaphore::new(MAX_REFUSING),
+        }
+    }
+
+    /// Notes that `host` has begun a connection by `interface`.
+    pub(super) fn note_source(&self, host: IpAddr, interface: &str) {
+        if interface != "lo" {
+            lock(&self.sources).note(process::now(), host, interface);
         }
     }
 

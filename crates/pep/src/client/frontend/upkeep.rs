@@ -2,18 +2,23 @@
 //! settings. The device itself is kept by `kept_device.rs`.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use bentpipe_sys::device;
 use bentpipe_sys::link::Port;
-use bentpipe_sys::policy_rule::{MAIN, StrayRoute};
+use bentpipe_sys::policy_rule::{MAIN, ProbePacket, StrayRoute};
 use bentpipe_sys::watch::{Change, Object};
 
+use super::tproxy::own_mark;
+use super::unanswered::{Sources, Unanswered};
 use crate::client::intercept::{
     ForeignLook, Installed, Lack, RuleAhead, SeenInKernel, lacking, name_the_master, name_the_stray,
 };
 use crate::client::kept_device::{KeptDevice, lock};
+use crate::config::TCP;
 use crate::kernel::{Faults, KernelPart, NoticeLevel, Subject};
+use crate::process;
 
 /// A part that an interception has in the kernel.
 pub(super) enum InterceptedPart {
@@ -27,6 +32,8 @@ pub(super) enum InterceptedPart {
     Stray(StrayRoute),
     /// A rule of another program that takes away what is to be carried.
     Ahead(RuleAhead),
+    /// The way back to hosts that another router of the LAN sends here.
+    WayBack(Unanswered),
     /// Something of table, rules, routes and settings.
     Lack(Lack),
 }
@@ -40,6 +47,7 @@ impl KernelPart for InterceptedPart {
             }
             Self::Stray(stray) => format!("way to the LAN's {} by {}", stray.to, stray.device),
             Self::Ahead(rule) => rule.name(),
+            Self::WayBack(unanswered) => unanswered.name(),
             Self::Lack(lack) => lack.to_string(),
         }
     }
@@ -47,7 +55,7 @@ impl KernelPart for InterceptedPart {
     fn gravity(&self) -> NoticeLevel {
         match self {
             // One that comes and goes is no fault of the client's, and the others go on.
-            Self::Interface(_) => NoticeLevel::Warn,
+            Self::Interface(_) | Self::WayBack(_) => NoticeLevel::Warn,
             _ => NoticeLevel::Error,
         }
     }
@@ -56,7 +64,7 @@ impl KernelPart for InterceptedPart {
         match self {
             Self::Device => Object::Link(device::NAME.to_owned()),
             Self::Interface(name) | Self::Port(Port { name, .. }) => Object::Link(name.clone()),
-            Self::Stray(_) => Object::Route(MAIN),
+            Self::Stray(_) | Self::WayBack(_) => Object::Route(MAIN),
             Self::Ahead(_) => Object::Rule,
             Self::Lack(lack) => lack.object(),
         }
@@ -68,17 +76,20 @@ pub(super) struct Upkeep {
     rules: Arc<Mutex<Option<Installed>>>,
     device: Option<Arc<KeptDevice>>,
     foreign: ForeignLook,
+    sources: Arc<Mutex<Sources>>,
 }
 
 impl Upkeep {
     pub(super) fn new(
         rules: Arc<Mutex<Option<Installed>>>,
         device: Option<Arc<KeptDevice>>,
+        sources: Arc<Mutex<Sources>>,
     ) -> Self {
         Self {
             rules,
             device,
             foreign: ForeignLook::default(),
+            sources,
         }
     }
 }
@@ -112,6 +123,33 @@ fn of_interfaces(rules: &Installed) -> Faults<InterceptedPart> {
         .map(|name| (InterceptedPart::Interface(name), "is not there"))
         .chain(ports.map(|port| (InterceptedPart::Port(port), "is a port of another")))
         .collect()
+}
+
+/// Asks for the ways back to networks of which nothing is known, and says which have none by an interface of the LAN, whose numbers
+/// are `lan`.
+fn ask_for_ways(sources: &Mutex<Sources>, lan: &[u32]) -> Vec<Unanswered> {
+    let now = process::now();
+    // Without the lock: connections wait for it.
+    let due = lock(sources).to_ask(now);
+    for (network, host) in due {
+        let leads_back = way_to(host).is_some_and(|device| lan.contains(&device));
+        lock(sources).on_way(now, network, leads_back);
+    }
+    lock(sources).unanswered()
+}
+
+/// Number of the interface that answers on connections that are carried leave by to `host`; `None` if they leave by none.
+fn way_to(host: IpAddr) -> Option<u32> {
+    let answer = ProbePacket {
+        from: None,
+        to: host,
+        iif: None,
+        mark: own_mark(),
+        protocol: Some(TCP),
+        port: None,
+        source_port: None,
+    };
+    answer.way().ok()?.device
 }
 
 impl Subject for Upkeep {
@@ -158,6 +196,8 @@ impl Subject for Upkeep {
         faults.extend(strays.map(|stray| (InterceptedPart::Stray(stray), "is astray")));
         let ahead = foreign.ahead.into_iter();
         faults.extend(ahead.map(|rule| (InterceptedPart::Ahead(rule), "is closed")));
+        let unanswered = ask_for_ways(&self.sources, seen.lan()).into_iter();
+        faults.extend(unanswered.map(|one| (InterceptedPart::WayBack(one), "is missing")));
         // Routes into a device that is not there come with it.
         lacks.retain(|lack| {
             !(gone && matches!(lack, Lack::Route(route) if route.is_by(device::NAME)))
@@ -187,6 +227,7 @@ impl Subject for Upkeep {
             (InterceptedPart::Stray(stray), _) => {
                 Err(io::Error::other(name_the_stray(stray).join("; ")))
             }
+            (InterceptedPart::WayBack(unanswered), _) => Err(io::Error::other(unanswered.mend())),
             (InterceptedPart::Ahead(rule), _) => Err(io::Error::other(rule.faults().join("; "))),
             (InterceptedPart::Lack(lack), _) => {
                 if matches!(lack, Lack::Passage(_)) {

@@ -31,6 +31,8 @@ pub(super) struct Lan {
     homes: Homes,
     /// The kernel's numbers of these interfaces and of our device, also of one that has another name by now.
     indices: Vec<u32>,
+    /// The kernel's numbers of the interfaces alone, by the names that they have now.
+    named: Vec<u32>,
     /// Names that no interface has.
     missing: Vec<String>,
     /// Interfaces that are ports of others.
@@ -83,6 +85,8 @@ impl Lan {
             missing: interfaces.to_vec(),
             ..Self::default()
         };
+        let named = links.iter().filter(|link| interfaces.contains(&link.name));
+        lan.named = named.map(|link| link.index).collect();
         lan.missing.retain(|name| !exists(name));
         lan.ports = link::ports(&links, interfaces);
         for address in link::addresses()? {
@@ -127,6 +131,7 @@ impl Lan {
         }
         self.addresses.sort_unstable();
         self.indices.sort_unstable();
+        self.named.sort_unstable();
     }
 
     /// True if the LAN's interfaces and their addresses are those of `other`.
@@ -149,6 +154,11 @@ impl Lan {
     /// The kernel's numbers of the interfaces and of our device, whatever their names are now.
     pub(super) fn indices(&self) -> &[u32] {
         &self.indices
+    }
+
+    /// The kernel's numbers of the interfaces alone, by the names that they have now.
+    pub(super) fn named(&self) -> &[u32] {
+        &self.named
     }
 
     /// True if the kernel has an interface of these, or our device, under a number that `before` does not know: one that has come, or

@@ -79,6 +79,12 @@ pub enum Lack {
 }
 
 impl SeenInKernel {
+    /// The kernel's numbers of the interfaces that are intercepted.
+    #[must_use]
+    pub fn lan(&self) -> &[u32] {
+        self.lan.named()
+    }
+
     /// Looks at what `wanted` is about.
     ///
     /// # Errors
