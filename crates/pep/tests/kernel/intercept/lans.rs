@@ -8,7 +8,7 @@ use bentpipe_testbed::namespace::namespace;
 use bentpipe_testbed::privileged;
 
 use super::inside::Inside;
-use super::net::{Net, connect};
+use super::net::{Net, V4, connect};
 use super::packets::{Far, expect_conversation};
 use super::upkeep::{lacks, mend};
 
@@ -201,4 +201,39 @@ fn networks_behind_another_router_of_the_lan_are_left_alone() {
     ip(&net.router, "route add default via 10.1.0.2 metric 4000");
     mend(&mut installed);
     assert!(!exempt().contains("10.77"), "{}", exempt());
+}
+
+/// What docs/deploy/router.md says of them.
+#[test]
+fn networks_at_interfaces_that_are_not_named_are_as_far_as_the_internet() {
+    if !privileged("networks_at_interfaces_that_are_not_named_are_as_far_as_the_internet") {
+        return;
+    }
+    let (net, other) = with_another_lan();
+    let it = Interception {
+        interfaces: vec!["lan0".into()],
+        ..of_both()
+    };
+    let mut installed = Inside::install(&net.router, &it);
+    let reached = |from: &NetNs, to: &str| connect(from, to).unwrap_err().kind();
+    assert_eq!(reached(&net.lan, OTHER_LAN), ErrorKind::TimedOut);
+    let own = reached(&net.lan, "10.3.0.1:9");
+    assert_eq!(
+        own,
+        ErrorKind::ConnectionRefused,
+        "the router's own address"
+    );
+    assert_eq!(
+        reached(&other, V4),
+        ErrorKind::ConnectionRefused,
+        "in clear"
+    );
+    assert_ne!(net.leaked(), 0);
+    assert_eq!(reached(&other, "10.1.0.2:9"), ErrorKind::TimedOut);
+    let bypass = vec!["10.3.0.0/24".parse().unwrap()];
+    let it = Interception { bypass, ..it };
+    installed.at(|installed| installed.update(&it)).unwrap();
+    assert_eq!(reached(&net.lan, OTHER_LAN), ErrorKind::ConnectionRefused);
+    let back = reached(&other, "10.1.0.2:9");
+    assert_eq!(back, ErrorKind::ConnectionRefused);
 }
