@@ -36,7 +36,7 @@ pub(crate) struct Emulate {
     pub(crate) interfaces: Option<(String, String)>,
 
     /// Beginning of the names of whole namespaces, as in NAME-user [default: bp-PROCESS]
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["join", "interfaces"])]
+    #[arg(long, value_name = "NAME", value_parser = beginning, conflicts_with_all = ["join", "interfaces"])]
     pub(crate) prefix: Option<String>,
 
     /// Let hosts of the emulated LAN reach this machine's real network by this interface, over the link: outwards alone, in IPv4
@@ -103,8 +103,23 @@ fn several(text: &str) -> Result<Namespaces, &'static str> {
     Ok(Namespaces(names))
 }
 
+/// Names of namespaces are given to `ip netns exec` as one word, and are names of files.
+fn beginning(text: &str) -> Result<String, &'static str> {
+    let is_fit = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let begins_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if !begins_well || !text.chars().all(is_fit) || text.len() > 64 {
+        return Err(
+            "begin with a letter or digit, and go on with letters, digits, `-`, `_` and `.`, 64 at most",
+        );
+    }
+    Ok(text.to_owned())
+}
+
 fn pair(text: &str) -> Result<(String, String), &'static str> {
     match text.split_once(',') {
+        Some((terminal, gateway)) if terminal == gateway && !terminal.is_empty() => {
+            Err("terminal and gateway need two interfaces, not one twice")
+        }
         Some((terminal, gateway)) if !terminal.is_empty() && !gateway.is_empty() => {
             Ok((terminal.to_owned(), gateway.to_owned()))
         }
@@ -117,6 +132,18 @@ mod tests {
     use clap::Parser;
 
     use crate::cli::{Cli, Command};
+
+    #[test]
+    fn what_cannot_be_a_name_of_a_namespace_is_refused() {
+        let parse =
+            |value: &str| Cli::try_parse_from(["bentpipe", "emulate", "geo", "--prefix", value]);
+        for value in ["", ".", "a b", "../a", "-a", "a/b"] {
+            assert!(parse(value).is_err(), "{value}");
+        }
+        assert!(parse("site-1_a.b").is_ok());
+        let twice = ["bentpipe", "emulate", "geo", "--interfaces", "lo,lo"];
+        assert!(Cli::try_parse_from(twice).is_err());
+    }
 
     #[test]
     fn a_list_of_namespaces_is_one_value() {

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use bentpipe_emulator::Stop;
-use bentpipe_emulator::machine::{Standing, Tool, prepare, require_root};
+use bentpipe_emulator::machine::{Standing, Tool, prepare, require_places, require_root};
 use bentpipe_emulator::selftest::{self, Selection};
 use bentpipe_emulator::topology::{LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
 use bentpipe_emulator::uplink::Uplink;
@@ -38,6 +38,9 @@ pub(crate) fn run(options: &Emulate) -> Result<(), Failure> {
     let name = options.scenario.as_deref().unwrap_or_default();
     let (scenario, files) = scenario::load(name)?;
     let drawing = Drawing::prepare(options)?;
+    if let Some(page) = &options.outputs.plot {
+        plot::try_out(page)?;
+    }
     let config = EmulatorConfig {
         scenario,
         files,
@@ -48,14 +51,18 @@ pub(crate) fn run(options: &Emulate) -> Result<(), Failure> {
         },
         live: Live::default(),
     };
+    config.outputs.try_out()?;
     let stats = emulate(options, config)?;
+    // The report first: what follows may fail for want of a disk's room.
+    info!("{}", stats.verdict);
+    super::print(&stats.to_json().to_string())?;
+    stats.files_are_whole()?;
     if let Some(page) = &options.outputs.plot
         && let Some(probes) = &drawing.probes
     {
         plot::draw(probes, page, Some(&stats))?;
     }
-    info!("{}", stats.verdict);
-    super::print(&stats.to_json().to_string())
+    Ok(())
 }
 
 /// Emulates until a signal.
@@ -63,6 +70,7 @@ fn emulate(options: &Emulate, config: EmulatorConfig) -> Result<EmulatorStats, F
     let name = config.scenario.general.name.clone();
     let (mut emulator, place, namespaces) = if let Some(Namespaces(namespaces)) = &options.join {
         require_root(&[Tool::Ip])?;
+        require_places(namespaces, &[])?;
         let emulator = Emulator::join_named(&config, namespaces, LINK_DEVICE)?;
         (
             emulator,
@@ -71,6 +79,7 @@ fn emulate(options: &Emulate, config: EmulatorConfig) -> Result<EmulatorStats, F
         )
     } else if let Some((terminal, gateway)) = &options.interfaces {
         require_root(&[])?;
+        require_places(&[], &[terminal, gateway])?;
         let emulator = Emulator::between_interfaces(&config, terminal, gateway)?;
         (
             emulator,
@@ -87,11 +96,12 @@ fn emulate(options: &Emulate, config: EmulatorConfig) -> Result<EmulatorStats, F
 
 fn in_topology(options: &Emulate, config: EmulatorConfig) -> Result<EmulatorStats, Failure> {
     // Before the first thread: see there.
-    let standing = match options.uplink {
+    let standing = match &options.uplink {
         None => prepare(&[Tool::Ip])?,
         // A user namespace has no power over this machine's interfaces.
-        Some(_) => {
+        Some(interface) => {
             require_root(&[Tool::Ip, Tool::Nft])?;
+            require_places(&[], &[interface])?;
             Standing::Root
         }
     };

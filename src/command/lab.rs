@@ -55,8 +55,7 @@ fn experiment(options: &LabRun) -> Result<(), Failure> {
     };
     let plan = config.plan();
     if plan.is_empty() {
-        let text = "no run is left by --filter and --shard; --dry-run without them lists all";
-        return Err(anyhow::anyhow!(text).into());
+        return Err(anyhow::anyhow!(none_left(options)).into());
     }
     if options.dry_run {
         let minutes = config.experiment.estimate(&plan).as_secs().div_ceil(60);
@@ -75,6 +74,28 @@ fn experiment(options: &LabRun) -> Result<(), Failure> {
     let mut say = |line: &str| drop(writeln!(io::stderr(), "{line}"));
     let summary = runner::run(&config, &stop, &mut say)?;
     super::print(&summary.to_string())
+}
+
+/// What to say where no run is left.
+fn none_left(options: &LabRun) -> String {
+    let given = [
+        ("--filter", !options.filter.is_empty()),
+        ("--shard", options.shard.is_some()),
+    ];
+    let given = given
+        .into_iter()
+        .filter_map(|(name, given)| given.then_some(name));
+    let given: Vec<_> = given.collect();
+    match given.is_empty() {
+        true if options.published => {
+            "no published finding is about this experiment; --dry-run without --published lists its runs".into()
+        }
+        true => "this experiment has no run".into(),
+        false => {
+            let given = given.join(" and ");
+            format!("no run is left by {given}; --dry-run without lists all")
+        }
+    }
 }
 
 fn own_path() -> Result<PathBuf, Failure> {

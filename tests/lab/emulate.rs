@@ -378,3 +378,57 @@ fn a_broken_scenario_is_told_with_file_line_and_mend() {
         "{fault}"
     );
 }
+
+/// A file that cannot be made is named before anything is made; one that cannot be written takes neither run nor report away.
+#[test]
+fn a_file_that_fails_is_named_and_takes_no_report_away() {
+    if !privileged("emulate with files that fail") {
+        return;
+    }
+    for option in ["--probes", "--packet-log", "--pcap", "--plot"] {
+        let run = |file: &str| {
+            let mut program = Command::new(BENTPIPE);
+            program.args(["emulate", "geo", "--duration", "300 ms", option, file]);
+            program.output().expect("bentpipe runs")
+        };
+        let nowhere = run("/no/such/directory/file");
+        let said = String::from_utf8_lossy(&nowhere.stderr);
+        assert!(nowhere.stdout.is_empty(), "{option}: it began");
+        assert_eq!(nowhere.status.code(), Some(1), "{option}: {said}");
+        assert!(
+            said.contains("cannot create /no/such/directory/file"),
+            "{option}: {said}"
+        );
+        let full = run("/dev/full");
+        let said = String::from_utf8_lossy(&full.stderr);
+        let last = String::from_utf8_lossy(&full.stdout);
+        let last = last.lines().last().unwrap_or_default();
+        let report: Value = serde_json::from_str(last).expect("a report");
+        assert!(report["verdict"].is_string(), "{option}: {report}");
+        assert_eq!(full.status.code(), Some(1), "{option}: {said}");
+        assert!(
+            said.contains("cannot write /dev/full: No space left"),
+            "{option}: {said}"
+        );
+    }
+}
+
+/// A namespace or an interface that is not there is missing (4), as for a daemon.
+#[test]
+fn places_that_are_missing_have_the_code_of_what_is_missing() {
+    if !privileged("emulate between places that are missing") {
+        return;
+    }
+    for (option, value) in [
+        ("--join", "bp-none-a,bp-none-b"),
+        ("--interfaces", "none-a,none-b"),
+        ("--uplink", "none-a"),
+    ] {
+        let mut program = Command::new(BENTPIPE);
+        let done = program.args(["emulate", "geo", option, value]).output();
+        let done = done.expect("bentpipe runs");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(4), "{option}: {said}");
+        assert!(said.contains("none-a"), "{option}: {said}");
+    }
+}

@@ -4,6 +4,8 @@ use std::fmt;
 use std::fs::OpenOptions;
 
 use bentpipe_sys::command::{run_command, tool};
+use bentpipe_sys::link;
+use bentpipe_sys::netns::NetNs;
 use bentpipe_sys::privilege::{enter_user_namespace, has_net_admin};
 
 const TUN: &str = "/dev/net/tun";
@@ -65,6 +67,22 @@ pub fn require_root(tools: &[Tool]) -> Result<(), Missing> {
     if !has_net_admin() {
         missing.push("CAP_NET_ADMIN and CAP_SYS_ADMIN are missing; run as root".into());
     }
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(Missing(missing))
+    }
+}
+
+/// Makes sure that `namespaces` exist, and `interfaces` in the calling thread's namespace.
+///
+/// # Errors
+/// All that is missing, at once.
+pub fn require_places(namespaces: &[String], interfaces: &[&str]) -> Result<(), Missing> {
+    let namespaces = namespaces.iter().filter_map(|name| NetNs::open(name).err());
+    let interfaces = interfaces.iter().filter_map(|name| link::index(name).err());
+    let missing = namespaces.chain(interfaces);
+    let missing: Vec<_> = missing.map(|error| error.to_string()).collect();
     if missing.is_empty() {
         Ok(())
     } else {

@@ -57,12 +57,14 @@ pub struct Outcome {
     pub duration: Duration,
     /// Health of the loop.
     pub health: Health,
+    /// What kept the files from being written.
+    pub file_fault: Option<String>,
 }
 
 /// Carries packets between the gateway's device and the terminals' until `stop` is readable. Blocks the thread.
 ///
 /// # Errors
-/// A device can no longer be read, or an output cannot be written.
+/// A device can no longer be read, or an output cannot be made.
 pub fn run<D: PacketDevice>(
     course: &Course,
     gateway: &D,
@@ -100,7 +102,7 @@ pub fn run<D: PacketDevice>(
         turn.deliver(gateway, terminals);
         turn.note();
     }
-    turn.finish()
+    Ok(turn.finish())
 }
 
 /// The state between two turns.
@@ -296,7 +298,7 @@ impl<'a> Turn<'a> {
         self.snapshot = Some(snapshot);
     }
 
-    fn finish(mut self) -> Result<Outcome> {
+    fn finish(mut self) -> Outcome {
         let end = now();
         self.take_snapshot(end);
         let probe = self.link.probe(end);
@@ -307,12 +309,14 @@ impl<'a> Turn<'a> {
         health.cpu = cpu.into();
         let delivered = health.lateness.packets.max(1) as f64;
         health.cpu_us_per_packet = cpu.as_secs_f64() * 1e6 / delivered;
-        health.records_lost = self.recorder.finish()?;
-        Ok(Outcome {
+        let (lost, file_fault) = self.recorder.finish();
+        health.records_lost = lost;
+        Outcome {
             probe,
             duration: end.saturating_duration_since(self.start),
             health,
-        })
+            file_fault,
+        }
     }
 }
 

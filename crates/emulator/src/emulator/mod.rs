@@ -40,6 +40,7 @@ pub(crate) use self::lateness::Histogram;
 pub use self::lateness::Lateness;
 pub use self::live::Live;
 pub use self::record::Outputs;
+pub(crate) use self::record::try_out;
 pub use self::report::{EmulatorStats, Health, TOLERABLE_LATENESS, Verdict};
 pub use self::running::Running;
 pub use self::snapshot::Snapshot;
@@ -221,7 +222,7 @@ impl Emulator {
     /// Carries packets until `stop` is readable (a [`crate::Stop`], or any other descriptor). Blocks the thread.
     ///
     /// # Errors
-    /// A device can no longer be read, or an output cannot be written.
+    /// A device can no longer be read, or an output cannot be made.
     pub fn run(&mut self, stop: BorrowedFd<'_>) -> Result<EmulatorStats> {
         let before = self.kernel_drops()?;
         let mut outcome = match &self.devices {
@@ -247,6 +248,7 @@ impl Emulator {
                 .sum(),
             terminals: probe.terminals,
             emulator: outcome.health,
+            file_fault: outcome.file_fault,
         })
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use anyhow::{Result, bail};
 use bentpipe_link::{Counters, TerminalProbe};
 use bentpipe_units::TimeSpan;
 use serde_json::{Value, json};
@@ -33,6 +34,8 @@ pub struct EmulatorStats {
     pub terminals: Vec<TerminalProbe>,
     /// Health of the emulator itself.
     pub emulator: Health,
+    /// What kept probes, packet log or capture from being written whole. The link was not disturbed by that.
+    pub file_fault: Option<String>,
 }
 
 /// Health of the emulator itself.
@@ -155,6 +158,17 @@ impl fmt::Display for Verdict {
 }
 
 impl EmulatorStats {
+    /// Makes sure that the files of the run are whole.
+    ///
+    /// # Errors
+    /// They are not; the text says why.
+    pub fn files_are_whole(&self) -> Result<()> {
+        match &self.file_fault {
+            Some(fault) => bail!("{fault}"),
+            None => Ok(()),
+        }
+    }
+
     /// JSON object of the report: numbers have their units in their names, as those of probes have.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -179,6 +193,7 @@ impl EmulatorStats {
             "return_link": counts(&self.return_link),
             "terminals": terminals.collect::<Vec<_>>(),
             "emulator": self.emulator.object(),
+            "file_fault": self.file_fault,
         })
     }
 }

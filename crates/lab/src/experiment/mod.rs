@@ -179,6 +179,11 @@ pub struct NamedTask {
     pub task: Task,
 }
 
+/// True if what was named is neither there nor looks like a path.
+fn is_no_file(name: &Path) -> bool {
+    name.components().count() == 1 && name.extension().is_none() && !name.exists()
+}
+
 impl Experiment {
     /// The experiment of that name that is part of the program, else that of a file, with the scenarios that it names;
     /// `binaries` stand for those that it may name itself.
@@ -192,6 +197,10 @@ impl Experiment {
     ) -> Result<Self, ConfigError> {
         let source = match builtin::source(name_or_file) {
             Some(source) => source,
+            None if is_no_file(name_or_file) => {
+                let text = "no experiment has this name, and there is no such file: `bentpipe lab list` shows the experiments";
+                return Err(Source::new(name_or_file, "").error_at_line(1, text));
+            }
             None => Source::read(name_or_file)?,
         };
         file::read(&source, extent, binaries)

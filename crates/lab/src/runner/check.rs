@@ -51,6 +51,7 @@ pub(super) fn check(kit: &Kit, named: &NamedScenario, stop: &Stop) -> Result<Lin
     // A panic has been printed by its own thread.
     let _ = echo.join();
     let stats = topology.finish()?;
+    stats.files_are_whole()?;
     let mut times = times?;
     times.sort_unstable();
     let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;

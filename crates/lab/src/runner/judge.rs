@@ -196,6 +196,7 @@ mod tests {
                     return_link: Counters::default(),
                     terminals: Vec::new(),
                     emulator: Health::default(),
+                    file_fault: None,
                 },
                 crossed: [seen.clone(), seen],
                 readable: false,

@@ -163,6 +163,7 @@ fn carry_out(
     kept.map_or(Ok(()), |place| place.take(topology.directory()))?;
     drop(web);
     let stats = topology.finish()?;
+    stats.files_are_whole()?;
     record.outcome = outcome(done, &prepared, experiment.patience, record);
     judge(
         record,

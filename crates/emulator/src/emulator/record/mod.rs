@@ -44,6 +44,27 @@ pub struct Outputs {
     pub pcap: Option<PathBuf>,
 }
 
+impl Outputs {
+    /// Makes sure that each file can be written, and makes those that are missing. What one holds stays until the run begins.
+    ///
+    /// # Errors
+    /// One cannot be written; the text names it.
+    pub fn try_out(&self) -> Result<()> {
+        let files = [&self.probes, &self.packet_log, &self.pcap];
+        files
+            .into_iter()
+            .flatten()
+            .try_for_each(|file| try_out(file))
+    }
+}
+
+/// Makes sure that `path` can be written, and makes it if it is missing.
+pub(crate) fn try_out(path: &Path) -> Result<()> {
+    let mut options = File::options();
+    let opened = options.write(true).create(true).truncate(false).open(path);
+    opened.map(drop).with_context(|| shown(path))
+}
+
 /// Framing of packets in a capture.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Framing {
@@ -90,20 +111,11 @@ impl Recorder {
     /// # Errors
     /// A file cannot be created.
     pub(super) fn start(outputs: &Outputs, framing: Framing, terminals: &[String]) -> Result<Self> {
+        let capture = |file| Pcap::start(file, framing, terminals);
         let files = Files {
-            probes: outputs.probes.as_deref().map(create).transpose()?,
-            packet_log: outputs
-                .packet_log
-                .as_deref()
-                .map(|path| PacketLog::start(create(path)?).with_context(|| shown(path)))
-                .transpose()?,
-            pcap: outputs
-                .pcap
-                .as_deref()
-                .map(|path| {
-                    Pcap::start(create(path)?, framing, terminals).with_context(|| shown(path))
-                })
-                .transpose()?,
+            probes: Output::start(outputs.probes.as_ref(), Ok)?,
+            packet_log: Output::start(outputs.packet_log.as_ref(), PacketLog::start)?,
+            pcap: Output::start(outputs.pcap.as_ref(), capture)?,
         };
         let mut recorder = Self {
             channel: None,
@@ -143,92 +155,112 @@ impl Recorder {
         }
     }
 
-    /// Waits until all is written; how many records were lost.
-    ///
-    /// # Errors
-    /// A file could not be written.
-    pub(super) fn finish(mut self) -> Result<u64> {
+    /// Waits until all is written: how many records were lost, and what kept the files from being written.
+    pub(super) fn finish(mut self) -> (u64, Option<String>) {
         self.channel.take();
-        if let Some(writer) = self.writer.take() {
-            writer
-                .join()
-                .map_err(|_| anyhow!("the writer of records panicked"))??;
-        }
-        Ok(self.lost)
+        let panicked = || Err(anyhow!("the writer of records panicked"));
+        let written = self.writer.take().map(JoinHandle::join);
+        let written = written.map_or(Ok(()), |done| done.unwrap_or_else(|_| panicked()));
+        (self.lost, written.err().map(|error| format!("{error:#}")))
+    }
+}
+
+/// A file, and what writes it.
+#[derive(Debug)]
+struct Output<W> {
+    path: PathBuf,
+    writer: W,
+}
+
+impl<W> Output<W> {
+    /// Makes the file `path`, if there is one, and its writer with `start`.
+    fn start(
+        path: Option<&PathBuf>,
+        start: impl FnOnce(BufWriter<File>) -> io::Result<W>,
+    ) -> Result<Option<Self>> {
+        let start = |path: &PathBuf| {
+            let made = File::create(path).and_then(|file| start(BufWriter::new(file)));
+            let writer = made.with_context(|| shown(path))?;
+            let path = path.clone();
+            Ok(Self { path, writer })
+        };
+        path.map(start).transpose()
+    }
+
+    /// Has the writer `write`; an error names the file.
+    fn write(&mut self, write: impl FnOnce(&mut W) -> io::Result<()>) -> Result<()> {
+        write(&mut self.writer).with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
 #[derive(Debug)]
 struct Files {
-    probes: Option<BufWriter<File>>,
-    packet_log: Option<PacketLog>,
-    pcap: Option<Pcap>,
+    probes: Option<Output<BufWriter<File>>>,
+    packet_log: Option<Output<PacketLog>>,
+    pcap: Option<Output<Pcap>>,
 }
 
 impl Files {
     fn write(mut self, records: &Receiver<Record>) -> Result<()> {
         loop {
             match records.try_recv() {
-                Ok(record) => self.take(&record).context("cannot write a record")?,
+                Ok(record) => self.take(&record)?,
                 Err(TryRecvError::Disconnected) => break,
                 Err(TryRecvError::Empty) => {
                     // Who follows the file sees what there is.
                     if let Some(probes) = &mut self.probes {
-                        probes.flush().context("cannot write probes")?;
+                        probes.write(BufWriter::flush)?;
                     }
                     thread::sleep(PERIOD);
                 }
             }
         }
-        self.flush().context("cannot write records")
+        self.flush()
     }
 
-    fn take(&mut self, record: &Record) -> io::Result<()> {
+    fn take(&mut self, record: &Record) -> Result<()> {
         match record {
             Record::Crossing(crossing) => {
                 if let Some(log) = &mut self.packet_log {
-                    log.crossing(crossing)?;
+                    log.write(|log| log.crossing(crossing))?;
                 }
                 if let Some(pcap) = &mut self.pcap {
-                    pcap.crossing(crossing)?;
+                    pcap.write(|pcap| pcap.crossing(crossing))?;
                 }
             }
             Record::Event(at, event) => {
                 if let Some(log) = &mut self.packet_log {
-                    log.event(*at, event)?;
+                    log.write(|log| log.event(*at, event))?;
                 }
                 if let Some(probes) = &mut self.probes
                     && let Some(line) = event_line(*at, event)
                 {
-                    writeln!(probes, "{line}")?;
+                    probes.write(|probes| writeln!(probes, "{line}"))?;
                 }
             }
             Record::Snapshot(snapshot) => {
                 if let Some(probes) = &mut self.probes {
-                    for line in snapshot.lines() {
-                        writeln!(probes, "{line}")?;
-                    }
+                    let mut lines = snapshot.lines().into_iter();
+                    probes.write(|probes| lines.try_for_each(|line| writeln!(probes, "{line}")))?;
                 }
             }
         }
         Ok(())
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        if let Some(probes) = &mut self.probes {
-            probes.flush()?;
-        }
-        if let Some(log) = &mut self.packet_log {
-            log.flush()?;
-        }
-        self.pcap.as_mut().map_or(Ok(()), Pcap::flush)
+    fn flush(&mut self) -> Result<()> {
+        let Self {
+            probes,
+            packet_log,
+            pcap,
+        } = self;
+        let flush = |file: &mut Output<_>| file.write(BufWriter::flush);
+        probes.as_mut().map_or(Ok(()), flush)?;
+        let log = packet_log.as_mut();
+        log.map_or(Ok(()), |log| log.write(PacketLog::flush))?;
+        let pcap = pcap.as_mut();
+        pcap.map_or(Ok(()), |pcap| pcap.write(Pcap::flush))
     }
-}
-
-fn create(path: &Path) -> Result<BufWriter<File>> {
-    File::create(path)
-        .map(BufWriter::new)
-        .with_context(|| shown(path))
 }
 
 fn shown(path: &Path) -> String {
