@@ -93,7 +93,7 @@ fn none_left(options: &LabRun) -> String {
         true => "this experiment has no run".into(),
         false => {
             let given = given.join(" and ");
-            format!("no run is left by {given}; --dry-run without lists all")
+            format!("no run is left by {given}; --dry-run without that lists all")
         }
     }
 }

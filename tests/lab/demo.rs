@@ -261,7 +261,7 @@ fn what_cannot_be_emulated_is_told_in_a_line() -> Result<()> {
         (vec!["emulate", "nosuch"], 3, ["nosuch", "geo"]),
         (
             vec!["emulate", "geo", "--join", "nosuch,neither"],
-            1,
+            4,
             ["nosuch", "ip netns list"],
         ),
         (
