@@ -164,14 +164,15 @@ impl Keeper {
         part.repairs = part.repairs.saturating_add(1);
         let who = by.clone().unwrap_or_else(|| "another program".to_owned());
         part.by = by;
-        let line = format!("{name} {state} and was put back; {who} changed it");
+        let (was, them, they_are) = agreeing(state);
+        let line = format!("{name} {state} and {was} put back; {who} changed {them}");
         Some(match part.recent {
             1 => (NoticeLevel::Warn, line),
             AT_ONCE => (
                 NoticeLevel::Error,
                 format!(
-                    "{name} {state} for the {AT_ONCE}th time in a short while, last by {who}: it is put back with waits of up to \
-                     {} s from now on; have one of the two programs leave it alone",
+                    "{name} {state} for the {AT_ONCE}th time in a short while, last by {who}: {they_are} put back with waits of up to \
+                     {} s from now on; have one of the two programs leave {them} alone",
                     LONGEST_WAIT.as_secs()
                 ),
             ),
@@ -211,6 +212,14 @@ impl Keeper {
             fault: Some(format!("cannot be seen: {reason}")),
         });
         report.chain(unseen).collect()
+    }
+}
+
+/// Words for the parts of which `state` tells, as many as its verb is about: past, object, and present.
+fn agreeing(state: &str) -> (&'static str, &'static str, &'static str) {
+    match state.split(' ').next() {
+        Some("are" | "were" | "have") => ("were", "them", "they are"),
+        _ => ("was", "it", "it is"),
     }
 }
 
@@ -262,6 +271,38 @@ mod tests {
         assert_eq!(report[0].last_by.as_deref(), Some("\"nft\" (pid 7)"));
         assert_eq!(report[0].fault, None);
         assert_eq!(keeper.poll_timeout(), None);
+    }
+
+    #[test]
+    fn lines_agree_in_number_with_what_they_are_about() {
+        let lines = |part: &str, state| {
+            let (mut keeper, now) = (Keeper::default(), start());
+            let faults = [KernelFault {
+                state,
+                ..fault(part)
+            }];
+            let tries = (0..AT_ONCE).map(|_| {
+                keeper.judge(now, &faults);
+                keeper.mended(now, &faults[0], None, &Ok(()))
+            });
+            let lines: Vec<_> = tries.flatten().map(|(_, line)| line).collect();
+            [lines[0].clone(), lines[lines.len() - 1].clone()]
+        };
+        let [first, last] = lines("addresses of bentpipe0", "are gone");
+        let expected =
+            "addresses of bentpipe0 are gone and were put back; another program changed them";
+        assert_eq!(first, expected);
+        for words in ["they are put back with waits", "leave them alone"] {
+            assert!(last.contains(words), "{last}");
+        }
+        let [first, last] = lines("routing rule of bentpipe0", "is gone");
+        assert!(
+            first.ends_with("is gone and was put back; another program changed it"),
+            "{first}"
+        );
+        assert!(last.contains(": it is put back with waits"), "{last}");
+        let [first, _] = lines("settings of forwarding", "were changed");
+        assert!(first.contains("were changed and were put back"), "{first}");
     }
 
     #[test]

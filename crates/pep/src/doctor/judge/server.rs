@@ -37,9 +37,12 @@ fn judge_intake(facts: &Facts, intake: &IntakeFacts) -> Vec<Finding> {
     let bridged: Vec<_> = BRIDGED.into_iter().filter(bridged).collect();
     if !intake.bridges.is_empty() && !bridged.is_empty() {
         let text = format!(
-            "{} is a bridge, and {} has frames that it only hands on cross the rules of `[sle]`: they get lost",
-            list(&intake.bridges),
-            bridged.join(" and ")
+            "{} on, and frames that bridges only hand on cross the rules of `[sle]` and get lost: {}",
+            match bridged[..] {
+                [one] => format!("{one} is"),
+                _ => format!("{} are", bridged.join(" and ")),
+            },
+            list(&intake.bridges)
         );
         let mend = format!("`sysctl -w {}=0`", bridged.join("=0 "));
         findings.push(warn("interfaces", text, Some(mend)));
