@@ -1,7 +1,7 @@
 //! Bytes on the link in a period: what they cost, and what happens when they are used up.
 //!
 //! Everything counts, attempts that nobody answered included, in both directions. The count outlives the process
-//! (`usage.json`), and the engine itself stops at the byte where `at_cap = "stop"`; what is on its way then still comes.
+//! (`usage.json`), and the engine itself sends no other batch once the cap is reached where `at_cap = "stop"`; what is on its way then still comes.
 
 mod usage;
 
