@@ -94,6 +94,17 @@ impl RunDirectory {
         once
     }
 
+    /// Names of this user's `own` directories, for people who find no daemon in those that were `asked`: with the reason where one was not
+    /// asked. One that a service manager made for another user, root asks all the same.
+    pub(super) fn names(own: &[Self], asked: &[Self]) -> Vec<String> {
+        let is_asked = |one: &&Self| asked.iter().any(|it| it.path == one.path);
+        let name = |one: &Self| match is_asked(&one) {
+            true => one.path.display().to_string(),
+            false => one.to_string(),
+        };
+        own.iter().map(name).collect()
+    }
+
     /// The directory of `user` at `path`, closed to others.
     pub(in crate::status) fn of(path: PathBuf, user: Uid) -> Self {
         Self {
@@ -164,4 +175,32 @@ fn users(parent: &str, prefix: &'static str) -> impl Iterator<Item = (PathBuf, U
         Some((entry.path(), Uid::from_raw(user)))
     });
     numbered.take(MAX_USERS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// As a service manager leaves one behind for a service's user, when the daemon has ended.
+    #[test]
+    fn a_directory_that_was_asked_is_named_without_a_complaint() {
+        let place = tempfile::tempdir().expect("a place");
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o750)).expect("it is ours");
+        let own = [RunDirectory::of(place.path().to_owned(), geteuid())];
+        let left = RunDirectory {
+            path: place.path().to_owned(),
+            owner: None,
+            lax: true,
+        };
+        assert!(left.check().is_ok());
+        let path = place.path().display().to_string();
+        assert_eq!(RunDirectory::names(&own, &[left]), [path.clone()]);
+        let [said] = &RunDirectory::names(&own, &[])[..] else {
+            panic!("one is there");
+        };
+        let why = "is not a directory of this user's own";
+        assert!(said.starts_with(&path) && said.contains(why), "{said}");
+    }
 }

@@ -120,7 +120,7 @@ fn of_this_user() -> &'static str {
     if geteuid().is_root() {
         ""
     } else {
-        " of this user"
+        " of this user (root sees those of all)"
     }
 }
 
@@ -178,12 +178,11 @@ pub(in crate::status) fn query_in(
     prefer(&mut live, |found| found.user == own);
     match live.len() {
         0 => {
-            let own = RunDirectory::own();
             let there = |role: &Role| role.default_config().exists();
             Err(QueryError::NoDaemon {
                 role,
                 set_up: Role::ALL.into_iter().filter(there).collect(),
-                directories: own.iter().map(ToString::to_string).collect(),
+                directories: RunDirectory::names(&RunDirectory::own(), directories),
             })
         }
         1 => live
