@@ -192,6 +192,60 @@ fn second_server(site: &Site) -> Result<Process> {
     let text = text.replace(&format!(":{PORT}\""), ":4999\"");
     let text = text
         .replace("\"state\"", "\"state2\"")
+/// Packets that this machine itself drops are no fault of the server's: log, `status` and its check say so, before there is a tunnel and
+/// while it is silent.
+#[test]
+fn a_firewall_of_the_terminal_itself_is_named_and_not_the_server() {
+    if !super::privileged("silence: a firewall of one's own") {
+        return;
+    }
+    let mut site = Site::plain(SiteConfig::new(BENTPIPE)).expect("a site");
+    let result = is_named_for_its_own_firewall(&mut site);
+    assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
+}
+
+fn is_named_for_its_own_firewall(site: &mut Site) -> Result<()> {
+    const FAULT: &str = "what is sent to 10.20.0.1:4433 does not leave this machine: a firewall of this machine drops it";
+    let close = |site: &Site, verdict: &str| {
+        let table = format!(
+            "add table inet shut; add chain inet shut output {{ type filter hook output priority 0; }}; \
+             add rule inet shut output udp dport {PORT} {verdict}"
+        );
+        site.topology.terminal().run("nft", &[&table]).map(drop)
+    };
+    let is_blamed = |site: &Site, state: &str| {
+        let (code, line) = status(site, &["--check"])?;
+        ensure!(code == 1 && line.contains(FAULT), "{code}: {line}");
+        let tunnel = report(site)?["tunnel"].clone();
+        ensure!(tunnel["state"] == state, "{tunnel}");
+        let error = tunnel["last_error"].as_str().context("a reason")?;
+        ensure!(error.starts_with(FAULT), "{error}");
+        Ok(())
+    };
+    site.start_server()?;
+    close(site, "drop")?;
+    let client = start::client(site, |_| ())?;
+    client.wait_for_line(FAULT, SOON)?;
+    // Longer than an answer is waited for.
+    thread::sleep(Duration::from_secs(4));
+    is_blamed(site, "connecting")?;
+    let log = client.stderr_text();
+    ensure!(!log.contains("no answer from"), "{log}");
+    site.topology
+        .terminal()
+        .run("nft", &["delete table inet shut"])?;
+    client.wait_for_line("ready: tunnel to", LEFT)?;
+    let web = echo_service(site)?;
+    let mut flow = connect(site, web.address, SOON)?;
+    exchange(&mut flow)?;
+    // An ICMP error of this machine itself comes with it.
+    close(site, "reject")?;
+    flow.write_all(b"is anybody there?")?;
+    let silent = format!("s ago: {FAULT}");
+    client.wait_for_line(&silent, LEFT)?;
+    is_blamed(site, "silent")
+}
+
         .replace("server.sock", "second.sock");
     let file = site.topology.directory().join("second.toml");
     fs::write(&file, format!("{text}\n"))?;

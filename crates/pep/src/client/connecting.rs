@@ -258,7 +258,7 @@ impl Connector {
             .change(attempt.id, |connection| connection.abandon(now));
     }
 
-    /// The network says that the server cannot be reached.
+    /// The network, or this machine's kernel, says that the server cannot be reached.
     pub(super) fn on_unreachable(&self, id: ConnectionId, said: Unreachable) {
         let is_ours = self.tunnels.state_mut().on_unreachable(id, said);
         if is_ours {
@@ -277,9 +277,12 @@ impl Connector {
         };
         let address = attempt.address;
         let text = match unreachable {
-            Some(said) => format!(
-                "no answer from {address}: {said} (wrong port, server not running, or a firewall); trying on"
-            ),
+            Some(said) => match said.own_fault() {
+                Some(fault) => format!("{fault}; trying on"),
+                None => format!(
+                    "no answer from {address}: {said} (wrong port, server not running, or a firewall); trying on"
+                ),
+            },
             None => format!(
                 "no answer from {address} in {} s (a firewall at either end or on the way drops UDP, wrong port, or server not running); trying on",
                 ANSWER.as_secs()

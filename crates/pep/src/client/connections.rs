@@ -54,7 +54,7 @@ enum TunnelPhase {
 #[derive(Debug)]
 pub(super) struct Connections {
     state: TunnelPhase,
-    /// The connection that is to become a tunnel, and an ICMP error about it.
+    /// The connection that is to become a tunnel, and a report that its datagrams do not arrive.
     attempt: Option<(Attempt, Option<Unreachable>)>,
     /// The server of the last attempt, under way or ended, and its address.
     tried: Option<(usize, SocketAddr)>,
@@ -137,7 +137,7 @@ impl Connections {
         self.attempt().filter(|attempt| attempt.id == id)
     }
 
-    /// Report of the network on the attempt.
+    /// Report of the network, or of this machine's kernel, on the attempt.
     pub(super) fn unreachable(&self) -> Option<Unreachable> {
         self.attempt?.1
     }
@@ -177,11 +177,13 @@ impl Connections {
         self.attempt.take().map(|(attempt, _)| attempt)
     }
 
-    /// The network says that nobody can be reached; true if that is about the attempt.
+    /// The network, or this machine's kernel, says that nobody can be reached; true if that is about the attempt. What a firewall of this
+    /// machine drops it may refuse with an ICMP error of its own as well, which says less.
     pub(super) fn on_unreachable(&mut self, id: ConnectionId, news: Unreachable) -> bool {
         match &mut self.attempt {
             Some((attempt, said)) if attempt.id == id => {
-                *said = Some(news);
+                let own = said.filter(|said| said.own_fault().is_some());
+                *said = Some(own.unwrap_or(news));
                 true
             }
             _ => false,

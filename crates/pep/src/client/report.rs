@@ -286,6 +286,9 @@ impl Reporter {
         let heard = self.tunnels.ready().and_then(|id| self.tunnels.heard(id));
         session.tunnel.last_heard_s = heard.map(seconds);
         session.tunnel.last_error.clone_from(&news.last_error);
+        if state == TunnelState::Silent {
+            session.tunnel.last_error = self.tunnels.own_fault();
+        }
         self.fill_totals(&mut session);
         session
     }

@@ -95,6 +95,11 @@ impl Tunnels {
         self.look(|connection| connection.silent_since(now))
     }
 
+    /// Fault of this machine for which nothing that the tunnel sends leaves; `None`: there is none.
+    pub(super) fn own_fault(&self) -> Option<String> {
+        self.look(|connection| connection.unsent()?.own_fault())
+    }
+
     /// Address families that the server reaches; both while that is unknown.
     pub(crate) fn families(&self) -> Families {
         let families =

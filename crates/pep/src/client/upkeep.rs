@@ -344,14 +344,15 @@ impl Session {
         let heard = heard.map(|at| process::now().saturating_duration_since(at).as_secs());
         let address = tunnel.address;
         let (since, ago) = (clock(lasted), lasted.as_secs());
-        match status::is_heard_in_silence(heard, ago) {
-            true => tracing::warn!(
-                "link silent since {since}, {ago} s ago: {address} is heard, but what is sent to it is not answered; connections wait"
-            ),
-            false => tracing::warn!(
-                "link silent since {since}, {ago} s ago: nothing is heard from {address}; connections wait"
-            ),
-        }
+        let what = self.tunnels.own_fault().unwrap_or_else(|| {
+            match status::is_heard_in_silence(heard, ago) {
+                true => {
+                    format!("{address} is heard, but what is sent to it is not answered")
+                }
+                false => format!("nothing is heard from {address}"),
+            }
+        });
+        tracing::warn!("link silent since {since}, {ago} s ago: {what}; connections wait");
         self.tell_reach();
     }
 

@@ -27,7 +27,7 @@ use crate::shard::Shard;
 use crate::status::{self, TunnelState};
 use crate::throttle::Throttle;
 use bentpipe_tunnel::engine::identity;
-use bentpipe_tunnel::engine::{Connection, ConnectionId, ConnectionNotice, Event};
+use bentpipe_tunnel::engine::{Connection, ConnectionId, ConnectionNotice, Event, Unreachable};
 use bentpipe_tunnel::text::printable;
 use bentpipe_tunnel::transport::TunnelEvent;
 
@@ -57,6 +57,8 @@ struct LinkState {
     /// Reasons for the lack of a tunnel that the log was told since there was one.
     told: BTreeSet<String>,
     silence: Silence,
+    /// Attempt of which the network, or this machine's kernel, has said why it is not answered.
+    explained: Option<(ConnectionId, Unreachable)>,
     stopping: bool,
 }
 
@@ -110,6 +112,7 @@ impl PeerLink {
                 last_error: None,
                 told: BTreeSet::new(),
                 silence: Silence::default(),
+                explained: None,
                 stopping: false,
             }),
             strangers: Throttle::new(),
@@ -179,7 +182,7 @@ impl PeerLink {
                 PeerNews::None
             }
             ConnectionNotice::Unreachable(said) => {
-                self.tell(&format!("no answer from the other PEP: {said}"));
+                self.on_unreachable(id, said);
                 PeerNews::None
             }
             // Outages that last are told by `attend`.
@@ -187,6 +190,21 @@ impl PeerLink {
             | ConnectionNotice::Outage(_)
             | ConnectionNotice::Tunnel(_) => PeerNews::None,
         }
+    }
+
+    /// The network, or this machine's kernel, says that the other PEP cannot be reached.
+    fn on_unreachable(&self, id: ConnectionId, said: Unreachable) {
+        let mut state = self.state.borrow_mut();
+        let before = state.explained.filter(|(of, _)| *of == id);
+        // A firewall of this machine may refuse with an ICMP error of its own as well, which says less.
+        let said = before
+            .map(|(_, said)| said)
+            .filter(|said| said.own_fault().is_some())
+            .unwrap_or(said);
+        state.explained = Some((id, said));
+        drop(state);
+        let own = said.own_fault();
+        self.tell(&own.unwrap_or_else(|| format!("no answer from the other PEP: {said}")));
     }
 
     fn on_ready(&self, id: ConnectionId) -> PeerNews {

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use bentpipe_tunnel::engine::{LEAST_MTU, Output, Unreachable, headers};
+use bentpipe_tunnel::engine::{LEAST_MTU, Output, Unreachable, UnreachableCause, headers};
 
 use super::exits::Exits;
 use super::failures;
@@ -218,8 +218,15 @@ impl UdpWire {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) => {
                     let size = part.len().min(segment);
-                    if let Some(reason) = reason(&error, size, output.destination) {
-                        self.complain(now, output.destination, &reason);
+                    let (own, to) = (
+                        own_fault(&error, size, output.destination),
+                        output.destination,
+                    );
+                    if self.hears_failures {
+                        own.into_iter().for_each(&mut failed);
+                    }
+                    if let Some(reason) = reason(&error, own) {
+                        self.complain(now, to, &reason);
                     }
                 }
                 Ok(()) => {}
@@ -257,25 +264,35 @@ impl UdpWire {
     }
 }
 
-/// Reason, for the operator, why a datagram of `size` bytes to `destination` was not sent; `None` for a probe of a larger MTU, to
-/// which that is an answer like any other.
-fn reason(error: &io::Error, size: usize, destination: SocketAddr) -> Option<String> {
-    let number = error.raw_os_error();
-    if number == Some(Errno::PERM.raw_os_error()) {
-        return Some("a firewall of this machine drops it on its way out; `nft list ruleset` shows its chains of the hook `output`".into());
-    }
-    if number != Some(Errno::MSGSIZE.raw_os_error()) {
-        return Some(error.to_string());
-    }
-    let headers = headers(destination.ip().to_canonical().is_ipv6()) as usize;
+/// Report of a datagram of `size` bytes that did not leave this machine for `destination`; `None` if `error` does not say why, or is
+/// about a probe of a larger MTU, to which it is an answer like any other.
+fn own_fault(error: &io::Error, size: usize, destination: SocketAddr) -> Option<Unreachable> {
+    let address = destination.ip().to_canonical();
+    let headers = headers(address.is_ipv6()) as usize;
     let least = usize::from(LEAST_MTU);
-    (size <= least).then(|| {
-        format!(
-            "its interface, or the path, carries no packet of {} bytes: QUIC needs an MTU of {}",
-            size + headers,
-            least + headers
-        )
+    let cause = match Errno::from_io_error(error)? {
+        Errno::PERM => UnreachableCause::Barred,
+        Errno::NETUNREACH => UnreachableCause::NoRoute,
+        Errno::MSGSIZE if size <= least => UnreachableCause::TooLarge {
+            packet: size + headers,
+            least: least + headers,
+        },
+        _ => return None,
+    };
+    Some(Unreachable {
+        cause,
+        from: None,
+        to: SocketAddr::new(address, destination.port()),
     })
+}
+
+/// Reason, for the operator, why a datagram was not sent, where this machine's `own` fault is known or not; `None` for a probe of a larger MTU.
+fn reason(error: &io::Error, own: Option<Unreachable>) -> Option<String> {
+    let is_probe = || error.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error());
+    match own {
+        Some(own) => Some(own.to_string()),
+        None => (!is_probe()).then(|| error.to_string()),
+    }
 }
 
 /// Messages to be read next, after these were read: few large ones, which hold many datagrams each, or many small ones.
@@ -314,6 +331,7 @@ mod tests {
         let too_large = io::Error::from_raw_os_error(Errno::MSGSIZE.raw_os_error());
         let to = |text: &str| text.parse::<SocketAddr>().unwrap();
         let (four, six) = (to("192.0.2.1:443"), to("[2001:db8::1]:443"));
+        let reason = |error: &io::Error, size, to| reason(error, own_fault(error, size, to));
         assert_eq!(reason(&too_large, 1201, four), None, "a probe");
         let said = reason(&too_large, 1200, four).unwrap();
         assert!(said.contains("an MTU of 1228"), "{said}");
@@ -330,7 +348,10 @@ mod tests {
         let said = reason(&refused, 1400, six).unwrap();
         assert!(said.contains("chains of the hook `output`"), "{said}");
         let away = io::Error::from_raw_os_error(Errno::NETUNREACH.raw_os_error());
-        assert_eq!(reason(&away, 1400, six), Some(away.to_string()));
+        let said = reason(&away, 1400, six).unwrap();
+        assert!(said.contains("no route of this machine"), "{said}");
+        let down = io::Error::from_raw_os_error(Errno::NETDOWN.raw_os_error());
+        assert_eq!(reason(&down, 1400, six), Some(down.to_string()));
     }
 
     #[test]

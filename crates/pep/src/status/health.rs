@@ -51,20 +51,20 @@ fn tunnel(session: &Session, other: &str) -> Result<String, String> {
     let tunnel = &session.tunnel;
     let peer = tunnel.peer.as_deref().unwrap_or(other);
     let lasts = span(tunnel.since_s);
-    let cause = tunnel
-        .last_error
-        .as_ref()
-        .map(|error| format!(": {}", error.lines().collect::<Vec<_>>().join(" ")))
-        .unwrap_or_default();
+    let error = tunnel.last_error.as_ref();
+    let error = error.map(|error| error.lines().collect::<Vec<_>>().join(" "));
     match tunnel.state {
         TunnelState::Ready => Ok(format!("tunnel to {peer} ready for {lasts}")),
-        TunnelState::Silent => Err(format!(
-            "tunnel to {peer} silent for {lasts}: {}",
-            match tunnel.is_heard_in_silence() {
+        TunnelState::Silent => {
+            let cause = error.unwrap_or_else(|| match tunnel.is_heard_in_silence() {
                 true => format!("{other} is heard, but what is sent to it is not answered"),
                 false => format!("nothing is heard from {other}"),
-            }
-        )),
-        state => Err(format!("tunnel to {peer} {state} for {lasts}{cause}")),
+            });
+            Err(format!("tunnel to {peer} silent for {lasts}: {cause}"))
+        }
+        state => {
+            let cause = error.map(|error| format!(": {error}")).unwrap_or_default();
+            Err(format!("tunnel to {peer} {state} for {lasts}{cause}"))
+        }
     }
 }

@@ -527,6 +527,15 @@ fn health_is_one_line_and_names_the_reason() {
     // The session of these tests was heard 3 s ago.
     assert!(reason.contains("is heard, but what is sent"), "{reason}");
     let error = "no answer from 192.0.2.1:4433 in 3 s";
+    // What this machine itself drops is no fault of the server.
+    let own = "what is sent to 192.0.2.1:4433 does not leave this machine: a firewall";
+    let (health, text) = of(TunnelState::Silent, Some(own));
+    let reason = health.expect_err("nothing leaves");
+    assert!(
+        reason.ends_with(own) && !reason.contains("heard"),
+        "{reason}"
+    );
+    assert!(text.contains("last error    what is sent to"), "{text}");
     let (health, text) = of(TunnelState::Connecting, Some(error));
     let reason = health.expect_err("no tunnel");
     assert!(

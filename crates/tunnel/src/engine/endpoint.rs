@@ -220,12 +220,16 @@ impl Engine {
         self.allowance.take_news()
     }
 
-    /// Takes an ICMP error about datagrams of handshakes: it concerns those with the address that the datagram was sent to.
+    /// Takes a report that datagrams do not arrive: it concerns connections with the address that they were sent to, and an ICMP error
+    /// only those that shake hands.
     pub fn handle_unreachable(&mut self, said: Unreachable) {
-        for (id, connection) in self.connections.iter() {
+        for (id, connection) in self.connections.iter_mut() {
             let peer = connection.quic.remote_address();
             let is_meant =
                 (peer.ip().to_canonical(), peer.port()) == (said.to.ip(), said.to.port());
+            if is_meant && said.own_fault().is_some() {
+                connection.on_unsent(said.cause);
+            }
             if is_meant && connection.quic.is_handshaking() && !connection.is_lost() {
                 self.events.push_back(Event {
                     connection: id,

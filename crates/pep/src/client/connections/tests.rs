@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bentpipe_tunnel::engine::UnreachableCause;
+
 use super::*;
 
 fn attempt(id: u64) -> Attempt {
@@ -143,4 +145,26 @@ fn the_address_that_was_tried_is_known_after_the_attempt_has_ended() {
     connections.start(attempt(1));
     connections.end_attempt();
     assert_eq!(connections.tried(), Some((0, attempt(1).address)));
+}
+
+#[test]
+fn what_this_machine_drops_is_not_put_down_to_the_network() {
+    let mut connections = Connections::new();
+    connections.start(attempt(1));
+    let said = |cause| Unreachable {
+        cause,
+        from: None,
+        to: SocketAddr::from(([192, 0, 2, 1], 4433)),
+    };
+    let (barred, port) = (UnreachableCause::Barred, UnreachableCause::Port);
+    assert!(connections.on_unreachable(ConnectionId(1), said(port)));
+    assert_eq!(connections.unreachable(), Some(said(port)));
+    assert!(connections.on_unreachable(ConnectionId(1), said(barred)));
+    // The rule that drops has sent an ICMP error as well.
+    assert!(connections.on_unreachable(ConnectionId(1), said(port)));
+    assert_eq!(connections.unreachable(), Some(said(barred)));
+    // The next attempt begins anew.
+    connections.end_attempt();
+    connections.start(attempt(2));
+    assert_eq!(connections.unreachable(), None);
 }

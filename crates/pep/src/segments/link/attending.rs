@@ -8,7 +8,7 @@ use crate::events;
 use crate::process;
 use crate::segments::silence::{ASKED_EVERY, SilenceNews, TunnelSight};
 use crate::status::{self, TunnelState};
-use bentpipe_tunnel::engine::ConnectionId;
+use bentpipe_tunnel::engine::{Connection, ConnectionId};
 
 impl PeerLink {
     /// Asks the other PEP for an answer where none has come lately, and tells the log when it is silent, and when no more. Returns
@@ -16,14 +16,15 @@ impl PeerLink {
     pub(in crate::segments) fn attend(&self) -> Option<Instant> {
         let now = process::now();
         let id = self.tunnel()?;
-        let (sight, address) = self.shard.change(id, |connection| {
+        let (sight, address, own_fault) = self.shard.change(id, |connection| {
             connection.ask_for_answer(now, ASKED_EVERY);
-            TunnelSight::of(connection)
+            let (sight, address) = TunnelSight::of(connection);
+            (sight, address, own_fault(connection))
         })?;
         let news = self.state.borrow_mut().silence.look(now, sight)?;
         match news {
             SilenceNews::Begun(heard) => {
-                let reason = silent(address, heard);
+                let reason = own_fault.unwrap_or_else(|| silent(address, heard));
                 tracing::warn!(target: events::STATE, "the other PEP does not answer, new flows pass untouched: {reason}");
                 sight
                     .unanswered
@@ -44,10 +45,12 @@ impl PeerLink {
         id: ConnectionId,
         told: Option<Instant>,
     ) {
-        let sight = self
-            .shard
-            .peek(|engine| Some(TunnelSight::of(engine.peek(id)?)));
-        let Some((sight, address)) = sight else {
+        let sight = self.shard.peek(|engine| {
+            engine
+                .peek(id)
+                .map(|it| (TunnelSight::of(it), own_fault(it)))
+        });
+        let Some(((sight, address), own_fault)) = sight else {
             return;
         };
         if let Some(since) = told {
@@ -55,9 +58,15 @@ impl PeerLink {
             tunnel.since_s = process::now().saturating_duration_since(since).as_secs();
         }
         if tunnel.state == TunnelState::Silent {
-            tunnel.last_error = Some(silent(address, sight.is_heard(process::now())));
+            let heard = sight.is_heard(process::now());
+            tunnel.last_error = own_fault.or_else(|| Some(silent(address, heard)));
         }
     }
+}
+
+/// Fault of this machine for which nothing leaves that `connection` sends.
+fn own_fault(connection: &Connection) -> Option<String> {
+    connection.unsent()?.own_fault()
 }
 
 /// Reason for the silence of a PEP at `address`, which is `heard` or not.

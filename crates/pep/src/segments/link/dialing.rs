@@ -32,17 +32,7 @@ impl PeerLink {
                         self.fail(&error);
                     }
                 }
-                DialStep::GiveUp => {
-                    let attempt = self.state.borrow_mut().attempt.take();
-                    let now = process::now();
-                    if let Some(id) = attempt {
-                        self.shard.change(id, |connection| connection.abandon(now));
-                    }
-                    self.tell(&format!(
-                        "no answer from {address} in {} s (a firewall at either end or on the way drops UDP, wrong port or key, or the other PEP does not run)",
-                        PATIENCE.as_secs()
-                    ));
-                }
+                DialStep::GiveUp => self.give_up(address),
                 DialStep::Wait(until) => {
                     let due = async {
                         match until {
@@ -56,6 +46,23 @@ impl PeerLink {
                     }
                 }
             }
+        }
+    }
+
+    /// The attempt has had its time. Where the network or this machine has said why, people know that already.
+    fn give_up(&self, address: &ServerAddress) {
+        let attempt = self.state.borrow_mut().attempt.take();
+        let now = process::now();
+        if let Some(id) = attempt {
+            self.shard.change(id, |connection| connection.abandon(now));
+        }
+        let explained = self.state.borrow_mut().explained.take();
+        let explained = explained.map(|(id, _)| id);
+        if explained.is_none() || explained != attempt {
+            self.tell(&format!(
+                "no answer from {address} in {} s (a firewall at either end or on the way drops UDP, wrong port or key, or the other PEP does not run)",
+                PATIENCE.as_secs()
+            ));
         }
     }
 

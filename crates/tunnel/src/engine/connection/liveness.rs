@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use quinn_proto::Side;
 
+use super::UnreachableCause;
 use crate::engine::gate::{LEAST_MTU, Progress};
 use crate::engine::prober::Prober;
 use crate::transport::Streams;
@@ -81,6 +82,8 @@ pub(super) struct Liveness {
     size_deadline: Option<Instant>,
     /// Instant from which on probes give way to nothing.
     firm_from: Instant,
+    /// Datagrams that QUIC had sent when one last did not leave this machine, and why not.
+    unsent: Option<(u64, UnreachableCause)>,
 }
 
 impl Liveness {
@@ -98,7 +101,19 @@ impl Liveness {
             returned: None,
             size_deadline: None,
             firm_from: now,
+            unsent: None,
         }
+    }
+
+    /// Notes that a datagram, the last of as many as were `sent`, did not leave this machine.
+    pub(super) fn on_unsent(&mut self, sent: u64, why: UnreachableCause) {
+        self.unsent = Some((sent, why));
+    }
+
+    /// Cause for which the last of as many datagrams as were `sent` did not leave this machine.
+    pub(super) fn unsent(&self, sent: u64) -> Option<UnreachableCause> {
+        let last = self.unsent.filter(|(at, _)| *at == sent);
+        last.map(|(_, why)| why)
     }
 
     /// Notes that a datagram came, while round trips take `rtt`. True if that ends a long silence: the peer's keep-alive puts off

@@ -16,7 +16,7 @@ use super::super::reliable::peer_of;
 use super::super::settings::Wishes;
 use super::super::totals::Totals;
 use super::streams::streams_for;
-use super::{Connection, FirstWords};
+use super::{Connection, FirstWords, Unreachable, UnreachableCause};
 use crate::transport::{Lane, OpenError, QueryKey, Streams, Tunnel};
 
 impl Connection {
@@ -78,6 +78,23 @@ impl Connection {
     /// path is blocked in one direction.
     pub fn unanswered_since(&self) -> Option<Instant> {
         self.liveness.unanswered_since()
+    }
+
+    /// Notes that the last datagram did not leave this machine.
+    pub(in crate::engine) fn on_unsent(&mut self, why: UnreachableCause) {
+        let sent = self.quic.stats().udp_tx.datagrams;
+        self.liveness.on_unsent(sent, why);
+    }
+
+    /// Report that the last datagram did not leave this machine; `None` if it has left, and is answered or lost elsewhere.
+    #[must_use]
+    pub fn unsent(&self) -> Option<Unreachable> {
+        let cause = self.liveness.unsent(self.quic.stats().udp_tx.datagrams)?;
+        Some(Unreachable {
+            cause,
+            from: None,
+            to: self.peer(),
+        })
     }
 
     /// Asks the peer for an answer, unless one has come within `patience` or is awaited. A peer that is heard all the time would
