@@ -3,7 +3,9 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,9 @@ use crate::BENTPIPE;
 
 /// Silence after which another server is tried, and what may pass until it is told and up: probes, attempt, grace.
 const LEFT: Duration = Duration::from_secs(30);
+
+/// Age that a tunnel has before it is made to fail.
+const OLD: Duration = Duration::from_secs(6);
 
 /// Exit code and first line of `bentpipe status` with these arguments, asked of the client.
 fn status(site: &Site, arguments: &[&str]) -> Result<(i32, String)> {
@@ -186,12 +191,6 @@ fn a_silent_tunnel_is_called_silent_and_then_back() {
     });
 }
 
-/// A second server at the gateway, on another port.
-fn second_server(site: &Site) -> Result<Process> {
-    let text = fs::read_to_string(site.server_file())?;
-    let text = text.replace(&format!(":{PORT}\""), ":4999\"");
-    let text = text
-        .replace("\"state\"", "\"state2\"")
 /// Packets that this machine itself drops are no fault of the server's: log, `status` and its check say so, before there is a tunnel and
 /// while it is silent.
 #[test]
@@ -246,6 +245,12 @@ fn is_named_for_its_own_firewall(site: &mut Site) -> Result<()> {
     is_blamed(site, "silent")
 }
 
+/// A second server at the gateway, on another port.
+fn second_server(site: &Site) -> Result<Process> {
+    let text = fs::read_to_string(site.server_file())?;
+    let text = text.replace(&format!(":{PORT}\""), ":4999\"");
+    let text = text
+        .replace("\"state\"", "\"state2\"")
         .replace("server.sock", "second.sock");
     let file = site.topology.directory().join("second.toml");
     fs::write(&file, format!("{text}\n"))?;
@@ -304,19 +309,31 @@ fn goes_over(site: &mut Site, fail: impl FnOnce(&mut Site) -> Result<()>) -> Res
     let web6 = Service::start(&place, SocketAddr::new(WEB6.into(), 0), echo)?;
     let at_once = |_| time_to_connect(site, web6.address).is_ok_and(|took| took < RTT);
     ensure!((0..10).any(at_once), "IPv6 is not accepted at once");
+    // As long as a tunnel has to stand that a younger one is told from.
+    thread::sleep(OLD);
     fail(site)?;
-    let failed = Instant::now();
-    let mut flow = connect(site, web.address, LEFT)?;
+    let (site, failed, over) = (&*site, Instant::now(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let looks = scope.spawn(|| shows_no_other_tunnel(site, &over));
+        let left = is_left(site, [web.address, web6.address], failed);
+        over.store(true, Ordering::Relaxed);
+        left.and(looks.join().expect("no panic"))
+    })
+}
+
+/// New connections are served within [`LEFT`], by the second server.
+fn is_left(site: &Site, [web, web6]: [SocketAddr; 2], failed: Instant) -> Result<()> {
+    let mut flow = connect(site, web, LEFT)?;
     // What was opened before the silence was noticed goes down with the first tunnel.
     let _ = exchange(&mut flow);
-    let mut flow = connect(site, web.address, LEFT)?;
+    let mut flow = connect(site, web, LEFT)?;
     exchange(&mut flow)?;
     let after = failed.elapsed();
     println!("left after {after:?}");
     ensure!(after <= LEFT, "left after {after:?}");
     site.client().wait_for_line("takes over", SOON)?;
     // That the first server reached IPv6 says nothing of the second.
-    let took = time_to_connect(site, web6.address)?;
+    let took = time_to_connect(site, web6)?;
     ensure!(
         took >= RTT,
         "accepted after {took:?}, before the second server can have answered"
@@ -330,6 +347,29 @@ fn time_to_connect(site: &Site, address: SocketAddr) -> Result<Duration> {
     let [_, route] = site.routes();
     route.connect(address)?;
     Ok(began.elapsed())
+}
+
+/// What `status` says until it is `over` is true at each moment: one that is ready and young is the tunnel to the second server.
+fn shows_no_other_tunnel(site: &Site, over: &AtomicBool) -> Result<()> {
+    let mut looks = 0;
+    // Without a process for each look: what is wrong may be so for a moment.
+    let socket = site.client_home().join("client.sock");
+    while !over.load(Ordering::Relaxed) {
+        let report: Value = serde_json::from_reader(UnixStream::connect(&socket)?)?;
+        let tunnel = &report["tunnel"];
+        let peer = tunnel["peer"].as_str().context("an address")?;
+        let age = tunnel["since_s"].as_u64().context("a time")?;
+        let is_second = peer.ends_with(":4999");
+        // Nothing younger than the first tunnel is ready but the second.
+        ensure!(
+            tunnel["state"] != "ready" || is_second || age >= OLD.as_secs(),
+            "after {looks} looks: {tunnel}"
+        );
+        looks += 1;
+        thread::sleep(Duration::from_millis(1));
+    }
+    println!("{looks} looks");
+    Ok(())
 }
 
 /// A server with two addresses, of which one is lost: the client goes on by the other, and is listed once before long.

@@ -12,7 +12,7 @@ use super::tunnels::Tunnels;
 use crate::events;
 use crate::process;
 use crate::sampler::{Sampler, refused};
-use crate::status::{self, TunnelState};
+use crate::status::{self, Tunnel, TunnelState};
 use bentpipe_tunnel::engine::identity::{self, PublicKey};
 use bentpipe_tunnel::engine::{Connection, Engine};
 use bentpipe_tunnel::text::printable;
@@ -127,6 +127,7 @@ impl Reporter {
     /// The client has stopped by itself, and says why.
     pub(super) fn on_stopped(&self, why: String) {
         self.news.borrow_mut().on_stopped(process::now(), why);
+        self.sample();
     }
 
     /// Logs that there is a new tunnel, which crosses `link`; its figures begin.
@@ -134,6 +135,14 @@ impl Reporter {
         *self.sampler.borrow_mut() = Sampler::new(process::now());
         let text = format!("{}; link {link}", self.details().unwrap_or_default());
         self.tell(Told::Ready, &text);
+        // The figures are the new tunnel's from its first moment.
+        self.sample();
+    }
+
+    /// Logs why the tunnel is no more; nothing is shown as its figures any longer.
+    pub(super) fn tell_down(&self, told: Told, reason: &str) {
+        self.tell(told, reason);
+        self.sample();
     }
 
     /// Facts about the tunnel's server and connection.
@@ -330,9 +339,7 @@ pub(super) fn explain(reason: &ConnectionError, proven: bool, own: &PublicKey) -
 
 /// Takes from the last figures of a tunnel that has ended what nothing has any more.
 fn at_rest(last: &mut status::Session) {
-    last.tunnel.send_rate_bit_s = 0;
-    last.tunnel.recv_rate_bit_s = 0;
-    last.tunnel.rtt_ms = None;
+    last.tunnel = Tunnel::default();
     last.flows.active = 0;
     last.memory.used = 0;
 }

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::SharedKeyLog;
 use super::attendance::Attendance;
 use super::connecting::Connector;
+use super::connections::Attempt;
 use super::learned::Learned;
 use super::metering::Meter;
 use super::packet_road::PacketRoad;
@@ -337,8 +338,17 @@ impl Session {
         let next = self.schedule.state().next().filter(|_| !stopped);
         session.tunnel.next_attempt_s =
             next.map(|next| next.saturating_duration_since(process::now()).as_secs());
-        let winner = self.tunnels.state().winner();
-        session.tunnel.link = winner.map(|attempt| self.learned.report(&attempt));
+        let connections = self.tunnels.state();
+        let (tried, winner) = (connections.tried(), connections.winner());
+        let tried = tried.filter(|_| connections.tunnel().is_none());
+        drop(connections);
+        // Without a tunnel what is told is about the server that is tried.
+        let is_told = |winner: &Attempt| tried.is_none_or(|(server, _)| server == winner.server);
+        let link = winner.filter(is_told);
+        session.tunnel.link = link.map(|attempt| self.learned.report(&attempt));
+        session.tunnel.peer = tried
+            .map(|(_, address)| address.to_string())
+            .or(session.tunnel.peer.take());
         session.flows.waiting = self.demand.waiting.get();
         session.metering = self.meter.borrow().report(self.shard());
         session.publish = self.published.report();

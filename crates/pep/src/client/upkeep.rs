@@ -207,7 +207,7 @@ impl Session {
         } else {
             Told::Trying
         };
-        self.reporter.tell(told, reason);
+        self.reporter.tell_down(told, reason);
         self.schedule.wake();
         self.tell_reach();
     }
