@@ -2,12 +2,11 @@
 
 use std::time::Instant;
 
-use bentpipe_proto::tunnel::PacketKinds;
 use bentpipe_units::BitRate;
 use quinn_proto::Side;
 
 use crate::status::{
-    self, Acks, ClassSource, Families, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving,
+    Acks, ClassSource, Families, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving,
     Refused, Repairs, Sending, Session, Tunnel, TunnelState, Volumes, WireKind,
 };
 use crate::throttle::Throttle;
@@ -202,11 +201,7 @@ fn packets(connection: &Connection) -> Option<Packets> {
             assigned: server.assigned.clone(),
             routed: server.routed.clone(),
             unrouted: Vec::new(),
-            carried: match server.carried {
-                PacketKinds::All => status::PacketKinds::All,
-                PacketKinds::Sockets => status::PacketKinds::UdpAndEcho,
-                PacketKinds::Udp => status::PacketKinds::Udp,
-            },
+            carried: server.carried.into(),
             ..Packets::default()
         };
         packets.count(&tunnel.packet_stats());

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use bentpipe_emulator::topology::{GATEWAY_WAN, WEB};
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::echo::{Echo, any, bind, cross};
+use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::site::{Site, SiteConfig, geo, near};
 use bentpipe_testbed::{expect_tunnel_alone, privileged};
 use rustix::process::Signal;
@@ -70,6 +71,54 @@ fn udp_and_ping_cross_without_a_device() {
     expect_tunnel_alone(capture).expect("the tunnel alone");
     for packets in packets(&site) {
         assert_eq!(packets["carried"], "udp_and_echo", "{packets}");
+    }
+    let limited = report(&site, "server")["packets_limited"].to_string();
+    for words in [
+        "UDP and ping alone",
+        "CAP_NET_ADMIN is missing",
+        "AmbientCapabilities",
+    ] {
+        assert!(limited.contains(words), "{limited}");
+        assert!(site.logs().contains(words), "{words}");
+    }
+}
+
+/// Hosts whose packets nobody carries hear nothing; the operators of both ends do.
+#[test]
+fn a_server_that_carries_no_packets_any_more_says_so_and_its_client_too() {
+    if !privileged("packets: none") {
+        return;
+    }
+    let mut site = Site::plain(SiteConfig::new(BENTPIPE)).expect("a site");
+    site.start_server().expect("a server");
+    site.start_client().expect("a client");
+    assigned(&site);
+    site.kill_server().expect("a server that runs");
+    let off = "[packets]\nenabled = false\n[[client]]";
+    edit(&site.server_file(), "[[client]]", off).expect("its file");
+    site.start_server().expect("another server");
+    let told = "the server carries TCP only: UDP, ICMP and all else are dropped; set `enabled = true` in [packets]";
+    let patience = Duration::from_secs(30);
+    site.client().wait_for_line(told, patience).expect(told);
+    let before = report(&site, "client")["packets"]["dropped"].clone();
+    let script = format!("ping -n -c 2 -W 1 {WEB} || true");
+    let said = site.topology.user().run("sh", &["-c", &script]);
+    assert!(said.expect("ping").contains(" 0 received"));
+    let client = report(&site, "client")["packets"].clone();
+    assert_eq!(client["carried"], "none", "{client}");
+    // There is a tunnel all the same.
+    assert_eq!(
+        client["dropped"]["no_tunnel"], before["no_tunnel"],
+        "{client}"
+    );
+    let lost = client["dropped"]["unsupported"].as_u64();
+    assert!(lost.is_some_and(|lost| lost >= 2), "{client}");
+    let limited = report(&site, "server")["packets_limited"].to_string();
+    for words in ["TCP alone is carried", "enabled = false"] {
+        assert!(
+            limited.contains(words) && site.logs().contains(words),
+            "{limited}"
+        );
     }
 }
 

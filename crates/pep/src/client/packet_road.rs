@@ -5,7 +5,7 @@
 //!           └ all else ───────► tunnel
 //! ```
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::pending;
 use std::io;
 use std::rc::Rc;
@@ -43,6 +43,8 @@ pub(crate) struct PacketRoad {
     routes: RefCell<Routes>,
     /// TCP that goes by LES, if some is to.
     les: Option<Rc<Layering>>,
+    /// Packets that were dropped because the tunnel carries none.
+    uncarried: Cell<u64>,
 }
 
 impl PacketRoad {
@@ -67,6 +69,7 @@ impl PacketRoad {
             tunnels,
             device: OnceCell::new(),
             routes: RefCell::default(),
+            uncarried: Cell::default(),
         })
     }
 
@@ -135,6 +138,10 @@ impl PacketRoad {
         };
         let count = packets.len() as u64;
         if count == 0 || self.tunnels.send_packets(packets) {
+            return 0;
+        }
+        if self.is_open() == Some(false) {
+            self.uncarried.set(self.uncarried.get() + count);
             return 0;
         }
         count
@@ -231,7 +238,15 @@ impl PacketRoad {
         session.associations = socks5.map(|_| self.relays.report());
         session.les = self.les.as_ref().map(|les| les.report());
         if let Some(device) = self.device.get() {
-            let packets = session.packets.get_or_insert_default();
+            let carried = match self.is_open() {
+                Some(false) => status::PacketKinds::None,
+                _ => status::PacketKinds::All,
+            };
+            let packets = session.packets.get_or_insert_with(|| status::Packets {
+                carried,
+                ..status::Packets::default()
+            });
+            packets.dropped.unsupported = self.uncarried.get();
             packets.dropped.no_tunnel = device.without_tunnel();
             let routes = self.routes.borrow();
             // What the server routes and this client does not want is not let in.

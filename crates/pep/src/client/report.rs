@@ -5,14 +5,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bentpipe_congestion::Kind as ControllerKind;
-use bentpipe_proto::tunnel::{CloseCode, PacketKinds};
+use bentpipe_proto::tunnel::CloseCode;
 use quinn_proto::ConnectionError;
 
 use super::tunnels::Tunnels;
 use crate::events;
 use crate::process;
 use crate::sampler::{Sampler, refused};
-use crate::status::{self, Tunnel, TunnelState};
+use crate::status::{self, PacketKinds as Carried, Tunnel, TunnelState};
 use bentpipe_tunnel::engine::identity::{self, PublicKey};
 use bentpipe_tunnel::engine::{Connection, Engine};
 use bentpipe_tunnel::text::printable;
@@ -228,19 +228,10 @@ impl Reporter {
                     .then_some(kinds),
             )
         };
-        match self.tunnels.look(carried) {
-            Some(None) => {
-                tracing::warn!("the server carries TCP only: UDP, ICMP and all else are dropped");
-            }
-            Some(Some(PacketKinds::Sockets)) => {
-                tracing::warn!("the server carries TCP, UDP and ping only: all else is refused");
-            }
-            Some(Some(PacketKinds::Udp)) => {
-                tracing::warn!(
-                    "the server carries TCP and UDP only: ping and all else are refused"
-                );
-            }
-            Some(Some(PacketKinds::All)) | None => {}
+        let kinds = self.tunnels.look(carried);
+        let lack = kinds.and_then(|kinds| kinds.map_or(Carried::None, Carried::from).lack());
+        if let Some(lack) = lack {
+            tracing::warn!("{lack}");
         }
     }
 

@@ -242,6 +242,7 @@ mod tests {
             listen_sle: Vec::new(),
             listen_les: Vec::new(),
             families: None,
+            packets_limited: None,
             sle: None,
             les: None,
             tls: Some(Box::new(TlsEntrance {

@@ -26,6 +26,7 @@ pub(super) struct Network {
     pub(super) packets: Option<Arc<Packets>>,
     pub(super) sockets: Option<Arc<Sockets>>,
     pub(super) inboxes: Vec<Option<Inbox>>,
+    pub(super) limited: Option<Arc<str>>,
 }
 
 impl Network {
@@ -34,6 +35,9 @@ impl Network {
             packets: None,
             sockets: None,
             inboxes: (0..shards).map(|_| None).collect(),
+            limited: Some(
+                "packets of clients are not carried, TCP alone is: that takes Linux".into(),
+            ),
         }
     }
 

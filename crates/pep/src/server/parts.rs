@@ -114,6 +114,7 @@ pub(super) fn share(
         paths: parts.paths.clone(),
         packets: network.packets.clone(),
         sockets: network.sockets.clone(),
+        packets_limited: network.limited.clone(),
         pool: Arc::new(memory),
         notices,
         places,

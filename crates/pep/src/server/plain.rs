@@ -267,6 +267,7 @@ impl SplitServer {
             listen_sle: Vec::new(),
             listen_les: Vec::new(),
             families: None,
+            packets_limited: None,
             sle: None,
             les: None,
             tls: None,

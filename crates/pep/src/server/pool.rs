@@ -325,6 +325,7 @@ fn report(
                 listen_les: les.map(|les| les.addresses.to_vec()).unwrap_or_default(),
                 listen_sle: sle.map(|sle| sle.listens().to_vec()).unwrap_or_default(),
                 families: Some(families.into()),
+                packets_limited: shared.packets_limited.as_deref().map(str::to_owned),
                 sle: shared.sealed.as_ref().map(|it| Box::new(it.report())),
                 les: shared.layered.as_ref().map(|it| it.report(process::now())),
                 tls: door.map(|door| Box::new(door.report())),

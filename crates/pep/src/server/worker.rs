@@ -45,6 +45,8 @@ pub(super) struct Shared {
     pub(super) packets: Option<Arc<Packets>>,
     /// In place of a device, without the privilege for one.
     pub(super) sockets: Option<Arc<Sockets>>,
+    /// Packets of clients that are not carried, and why, for `status`.
+    pub(super) packets_limited: Option<Arc<str>>,
     /// Memory for the tunnels of all shards.
     pub(super) pool: Arc<MemoryPool>,
     pub(super) notices: Arc<Notices>,

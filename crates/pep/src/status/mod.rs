@@ -178,6 +178,9 @@ pub enum Side {
         /// Address families that this machine has a route of.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         families: Option<Families>,
+        /// Packets of clients that are not carried, why, and the mend; absent where all are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        packets_limited: Option<String>,
         /// Flows of all clients that are sealed beside their tunnels, if it takes some.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sle: Option<Box<Sle>>,

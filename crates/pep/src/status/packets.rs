@@ -47,6 +47,39 @@ pub enum PacketKinds {
     UdpAndEcho,
     /// UDP alone: it may not ping either.
     Udp,
+    /// None: it carries TCP alone.
+    None,
+}
+
+impl From<bentpipe_proto::tunnel::PacketKinds> for PacketKinds {
+    fn from(kinds: bentpipe_proto::tunnel::PacketKinds) -> Self {
+        use bentpipe_proto::tunnel::PacketKinds as Agreed;
+        match kinds {
+            Agreed::All => Self::All,
+            Agreed::Sockets => Self::UdpAndEcho,
+            Agreed::Udp => Self::Udp,
+        }
+    }
+}
+
+impl PacketKinds {
+    /// Line for a client's operator about packets that the server does not carry, with the mend; `None`: it carries all.
+    pub(crate) const fn lack(self) -> Option<&'static str> {
+        match self {
+            Self::All => None,
+            Self::UdpAndEcho => Some(
+                "the server carries TCP, UDP and ping only: all else is refused; give it CAP_NET_ADMIN, or what else `bentpipe status` there \
+                 says that it lacks",
+            ),
+            Self::Udp => Some(
+                "the server carries TCP and UDP only: ping and all else are refused; give it CAP_NET_ADMIN, or what else `bentpipe status` there \
+                 says that it lacks",
+            ),
+            Self::None => Some(
+                "the server carries TCP only: UDP, ICMP and all else are dropped; set `enabled = true` in [packets] of its configuration",
+            ),
+        }
+    }
 }
 
 /// Packets that did not cross, by cause.
@@ -71,7 +104,7 @@ pub struct PacketDrops {
     /// More in a second than the client may send (server).
     #[serde(default)]
     pub limit: u64,
-    /// Of kinds that the server cannot carry (server without a device).
+    /// Of kinds that the server cannot carry (server without a device), or all where it carries none (client).
     #[serde(default)]
     pub unsupported: u64,
 }

@@ -175,6 +175,7 @@ fn server_report() -> StatusReport {
                 ipv4: true,
                 ipv6: false,
             }),
+            packets_limited: None,
             sle: None,
             les: None,
             tls: None,
@@ -526,7 +527,6 @@ fn health_is_one_line_and_names_the_reason() {
     assert!(text.contains("silent for 45 s"), "{text}");
     // The session of these tests was heard 3 s ago.
     assert!(reason.contains("is heard, but what is sent"), "{reason}");
-    let error = "no answer from 192.0.2.1:4433 in 3 s";
     // What this machine itself drops is no fault of the server.
     let own = "what is sent to 192.0.2.1:4433 does not leave this machine: a firewall";
     let (health, text) = of(TunnelState::Silent, Some(own));
@@ -536,6 +536,7 @@ fn health_is_one_line_and_names_the_reason() {
         "{reason}"
     );
     assert!(text.contains("last error    what is sent to"), "{text}");
+    let error = "no answer from 192.0.2.1:4433 in 3 s";
     let (health, text) = of(TunnelState::Connecting, Some(error));
     let reason = health.expect_err("no tunnel");
     assert!(
@@ -544,4 +545,51 @@ fn health_is_one_line_and_names_the_reason() {
     );
     assert!(text.contains("totals since"), "{text}");
     assert!(server_report().health().is_ok());
+}
+
+#[test]
+fn packets_that_a_server_does_not_carry_are_told_at_both_ends() {
+    for (carried, words) in [
+        (PacketKinds::All, None),
+        (
+            PacketKinds::Udp,
+            Some("the server carries TCP and UDP only"),
+        ),
+        (
+            PacketKinds::UdpAndEcho,
+            Some("the server carries TCP, UDP and ping only"),
+        ),
+        (PacketKinds::None, Some("the server carries TCP only")),
+    ] {
+        let mut session = session();
+        session.packets.as_mut().expect("packets").carried = carried;
+        let side = Side::Client(session.into());
+        let text = StatusReport::new("client.toml".into(), 100, side).to_string();
+        let told = text.lines().find(|line| line.starts_with("not carried"));
+        assert_eq!(told.is_some(), words.is_some(), "{text}");
+        assert!(
+            told.is_none_or(|told| words.is_some_and(|it| told.contains(it))),
+            "{text}"
+        );
+    }
+    let mut session = session();
+    session.packets = Some(Packets {
+        carried: PacketKinds::None,
+        ..Packets::default()
+    });
+    let side = Side::Client(session.into());
+    let text = StatusReport::new("client.toml".into(), 100, side).to_string();
+    let none = "packets       0 sent (0 B), 0 received (0 B); none carried\n";
+    assert!(text.contains(none), "{text}");
+    let mut report = server_report();
+    assert!(!report.to_string().contains("\npackets       of packets"));
+    if let Side::Server {
+        packets_limited, ..
+    } = &mut report.side
+    {
+        *packets_limited = Some("of packets UDP alone is carried: CAP_NET_ADMIN is missing".into());
+    }
+    let text = report.to_string();
+    let told = "\npackets       of packets UDP alone is carried: CAP_NET_ADMIN is missing\n";
+    assert!(text.contains(told), "{text}");
 }

@@ -71,6 +71,7 @@ fn write_doors(f: &mut Formatter<'_>, side: &Side) -> fmt::Result {
         listen_sle,
         listen_les,
         families,
+        packets_limited,
         sle,
         les,
         tls,
@@ -92,6 +93,9 @@ fn write_doors(f: &mut Formatter<'_>, side: &Side) -> fmt::Result {
     }
     if let Some(families) = families {
         line(f, "reaches", &families.to_string())?;
+    }
+    if let Some(limited) = packets_limited {
+        line(f, "packets", limited)?;
     }
     if let Some(sle) = sle.as_ref().filter(|sle| !sle.is_idle()) {
         line(f, "sealed", &sle.to_string())?;
@@ -185,7 +189,7 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u6
     };
     line(f, "totals since", &format!("{since}, {} ago", span(epoch)))?;
     write_flows(f, session)?;
-    write_beside(f, session)?;
+    write_beside(f, session, peer)?;
     for port in &session.publish {
         line(f, "published", &port.to_string())?;
     }
@@ -240,10 +244,13 @@ fn write_tunnel(f: &mut Formatter<'_>, tunnel: &Tunnel, peer: &str) -> fmt::Resu
     Ok(())
 }
 
-/// Traffic beside TCP in the tunnel: packets, SOCKS5's datagrams, sealed flows, packets of LES, pages.
-fn write_beside(f: &mut Formatter<'_>, session: &Session) -> fmt::Result {
+/// Traffic beside TCP in the tunnel: packets, SOCKS5's datagrams, sealed flows, packets of LES, pages. The other end is the `peer`.
+fn write_beside(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::Result {
     if let Some(packets) = &session.packets {
         write_packets(f, packets)?;
+        if let Some(lack) = packets.carried.lack().filter(|_| peer == "server") {
+            line(f, "not carried", lack)?;
+        }
     }
     if let Some(associations) = &session.associations
         && associations.opened_total > 0
@@ -320,23 +327,22 @@ fn write_flows(f: &mut Formatter<'_>, session: &Session) -> fmt::Result {
 /// Everything but TCP.
 fn write_packets(f: &mut Formatter<'_>, packets: &Packets) -> fmt::Result {
     let (sent, received) = (size(packets.sent_bytes), size(packets.received_bytes));
-    let assigned: Vec<_> = packets.assigned.iter().map(ToString::to_string).collect();
-    let listed = |what: &str, prefixes: &[IpNet]| {
-        let prefixes: Vec<_> = prefixes.iter().map(ToString::to_string).collect();
-        match prefixes.is_empty() {
-            true => String::new(),
-            false => format!(", {what} {}", prefixes.join(", ")),
-        }
+    let assigned = match joined(&packets.assigned) {
+        none if none.is_empty() => none,
+        addresses => format!("; assigned {addresses}"),
+    };
+    let listed = |what: &str, prefixes: &[IpNet]| match joined(prefixes) {
+        none if none.is_empty() => none,
+        prefixes => format!(", {what} {prefixes}"),
     };
     let routed = listed("routed", &packets.routed) + &listed("not routed", &packets.unrouted);
     line(
         f,
         "packets",
         &format!(
-            "{} sent ({sent}), {} received ({received}); assigned {}{routed}{}",
+            "{} sent ({sent}), {} received ({received}){assigned}{routed}{}",
             packets.sent,
             packets.received,
-            assigned.join(", "),
             kinds(packets)
         ),
     )?;
@@ -351,7 +357,7 @@ fn write_packets(f: &mut Formatter<'_>, packets: &Packets) -> fmt::Result {
         (drops.spoofed, "from others' addresses"),
         (drops.policy, "to denied destinations"),
         (drops.limit, "beyond the limit of packets a second"),
-        (drops.unsupported, "of kinds that the server cannot carry"),
+        (drops.unsupported, "of kinds that the server does not carry"),
     ];
     let counted = counted(&causes);
     match counted.is_empty() {
@@ -366,9 +372,10 @@ fn kinds(packets: &Packets) -> String {
         PacketKinds::All => return String::new(),
         PacketKinds::UdpAndEcho => "; UDP and ping only",
         PacketKinds::Udp => "; UDP only",
+        PacketKinds::None => "; none carried",
     };
     match packets.mappings {
-        Some(mappings) => format!("{kinds}, from {mappings} sockets"),
+        Some(mappings) => format!("{kinds}, from {}", quantity(mappings, "socket")),
         None => kinds.to_owned(),
     }
 }

@@ -14,11 +14,21 @@ use crate::config::ServerConfig;
 use crate::firewall::open_passages;
 use crate::kernel::{Guardian, Repairs};
 
+/// Reason why a server has no device, and the mend.
+const NO_PRIVILEGE: &str = "CAP_NET_ADMIN is missing, which `AmbientCapabilities=CAP_NET_ADMIN` of the unit gives, `--cap-add NET_ADMIN` of a \
+                            container, or root";
+
+/// Line of a server that is to carry no packets.
+const SWITCHED_OFF: &str =
+    "of clients TCP alone is carried, neither UDP nor ping: `enabled = false` stands in [packets]";
+
 /// Part of the kernel that works for a server. Kept while it runs, for the table to be removed with it.
 pub(in super::super) struct Network {
     pub(in super::super) packets: Option<Arc<Packets>>,
     /// In place of a device, without the privilege for one.
     pub(in super::super) sockets: Option<Arc<Sockets>>,
+    /// Packets of clients that are not carried, why, and the mend.
+    pub(in super::super) limited: Option<Arc<str>>,
     /// One for each shard.
     pub(in super::super) inboxes: Vec<Option<Inbox>>,
     /// Puts back what others take away; ended before the table is removed.
@@ -34,6 +44,7 @@ impl Network {
         let mut network = Self {
             packets: None,
             sockets: None,
+            limited: None,
             inboxes: (0..shards).map(|_| None).collect(),
             guardian: None,
             table: Table::default(),
@@ -41,16 +52,23 @@ impl Network {
         match network.install(config, shards) {
             Ok(()) => {}
             Err(error) if config.packets.enabled => {
-                network.sockets = Some(Sockets::start(config, &error));
+                let (sockets, limited) = Sockets::start(config, &error);
+                tracing::warn!("{limited}");
+                network.sockets = Some(sockets);
+                network.limited = Some(limited.into());
             }
             Err(error) => tracing::debug!("no table: {error}"),
+        }
+        if !config.packets.enabled {
+            tracing::info!("{SWITCHED_OFF}");
+            network.limited = Some(SWITCHED_OFF.into());
         }
         network
     }
 
     fn install(&mut self, config: &ServerConfig, shards: usize) -> io::Result<()> {
         if !privilege::has_net_admin() {
-            return Err(io::Error::other("CAP_NET_ADMIN is missing"));
+            return Err(io::Error::other(NO_PRIVILEGE));
         }
         let les = config
             .listening

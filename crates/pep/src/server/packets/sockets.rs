@@ -56,13 +56,13 @@ pub(in crate::server) struct Sockets {
 }
 
 impl Sockets {
-    /// `reason` is why there is no device.
-    pub(super) fn start(config: &ServerConfig, reason: &io::Error) -> Arc<Self> {
+    /// Sockets in place of a device, and a line about what they do not carry; `reason` is why there is no device.
+    pub(super) fn start(config: &ServerConfig, reason: &io::Error) -> (Arc<Self>, String) {
         let ping = datagram::open_echo(false).or_else(|_| datagram::open_echo(true));
-        match &ping {
-            Ok(_) => tracing::warn!("of packets UDP and ping alone are carried: {reason}"),
-            Err(ping) => tracing::warn!("of packets UDP alone is carried: {reason}; {ping}"),
-        }
+        let limited = match &ping {
+            Ok(_) => format!("of packets UDP and ping alone are carried: {reason}"),
+            Err(ping) => format!("of packets UDP alone is carried: {reason}; {ping}"),
+        };
         for client in config
             .clients
             .iter()
@@ -75,11 +75,12 @@ impl Sockets {
         }
         let files = privilege::raise_nofile().map_or(1024, |(soft, _)| soft);
         let sockets = usize::try_from(files / SHARE).unwrap_or(MOST).min(MOST);
-        Arc::new(Self {
+        let sockets = Arc::new(Self {
             plan: RwLock::new(AddressPlan::new(&config.packets, &config.clients)),
             permits: Arc::new(Semaphore::new(sockets)),
             echo: ping.is_ok(),
-        })
+        });
+        (sockets, limited)
     }
 
     /// The list of clients has changed.
