@@ -228,6 +228,68 @@ fn a_firewall_of_the_servers_own_machine_is_named_with_the_rule_that_opens_it() 
         .must_say("ok", "server", &["knows this client's key"]);
 }
 
+#[test]
+fn a_firewall_of_the_clients_own_machine_is_named_with_the_rule_that_drops() {
+    if !privileged("doctor: the client's firewall") {
+        return;
+    }
+    let mut pair = Pair::new();
+    pair.start("server");
+    let closed = "add table inet filter; add chain inet filter output { type filter hook output priority 0; }; \
+                  add rule inet filter output udp dport 4433 drop";
+    pair.terminal.run("nft", &[closed]).expect("nft");
+    let client = pair.examine("client");
+    let fault = "what is sent to 192.0.2.1:4433 does not leave this machine: a firewall of this machine drops it";
+    client.must_say("fail", "server", &[fault]);
+    let rule = "chain `inet filter output` of this machine drops UDP to 192.0.2.1:4433 by `udp dport 4433 drop`";
+    client.must_say("fail", "firewall", &[rule]);
+    let mend = client
+        .text
+        .split_once("`nft insert")
+        .and_then(|(_, rest)| rest.split_once('`'));
+    let (mend, _) = mend.unwrap_or_else(|| panic!("no command: {}", client.text));
+    pair.terminal
+        .run("nft", &[&format!("insert{mend}")])
+        .expect("the mend");
+    let client = pair.examine("client");
+    client.must_fail_only(&[]);
+    client.must_say("ok", "server", &["knows this client's key"]);
+}
+
+/// A container that publishes the server's port takes what comes to it; the responder's port is one that others come to, too.
+#[test]
+fn ports_that_others_take_or_close_are_named_at_the_server() {
+    if !privileged("doctor: the server's ports") {
+        return;
+    }
+    let mut pair = Pair::new();
+    let responder = "[responder]\nlisten = \"192.0.2.1:8081\"\n[[client]]";
+    pair.home.edit("server.toml", "[[client]]", responder);
+    pair.start("server");
+    let server = pair.examine("server");
+    server.must_fail_only(&[]);
+    server.must_say(
+        "ok",
+        "listen",
+        &["192.0.2.1:8081", "the running server has it"],
+    );
+    let docker = "add table ip nat; add chain ip nat DOCKER; \
+                  add chain ip nat PREROUTING { type nat hook prerouting priority -100; }; \
+                  add rule ip nat PREROUTING fib daddr type local counter jump DOCKER; \
+                  add rule ip nat DOCKER iifname docker0 counter return; \
+                  add rule ip nat DOCKER iifname != docker0 udp dport 4433 counter dnat to 172.17.0.2:4433";
+    pair.gateway.run("nft", &[docker]).expect("nft");
+    let closed = "add table inet filter; add chain inet filter input { type filter hook input priority 0; policy drop; }; \
+                  add rule inet filter input udp dport 4433 accept";
+    pair.gateway.run("nft", &[closed]).expect("nft");
+    let server = pair.examine("server");
+    server.must_fail_only(&["firewall"]);
+    let away = "chain `ip nat PREROUTING` leads UDP to port 4433 of the server away by `iifname != \"docker0\" udp dport 4433 dnat to 172.17.0.2:4433`";
+    server.must_say("fail", "firewall", &[away, "publish another port"]);
+    let closed = "chain `inet filter input` drops TCP to port 8081 of the server";
+    server.must_say("fail", "firewall", &[closed]);
+}
+
 /// A trial handshake beside a client that runs elsewhere with the same key takes nothing from it.
 #[test]
 fn an_examination_ends_no_tunnel() {

@@ -20,6 +20,7 @@ use netlink_bindings::traits::Pusher;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
 use crate::netlink::Netlink;
+use crate::nftables::OUTPUT;
 
 /// The table's name.
 pub const HOLD_TABLE: &str = "bentpipe_hold";
@@ -31,8 +32,7 @@ const ABSENT_TABLE: &str = "bentpipe_absent";
 const CHAIN: &[u8] = b"output";
 /// `NFPROTO_INET`.
 const INET: u8 = 1;
-/// `NF_INET_LOCAL_OUT`, and a priority behind all chains that mark.
-const OUTPUT_HOOK: u32 = 3;
+/// Priority of a chain behind all that mark.
 const FILTER_PRIORITY: i32 = 0;
 /// `LOOPBACK_IFINDEX`: the index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
@@ -156,7 +156,7 @@ fn creation(first_sequence: u32, mask: u32) -> Vec<u8> {
             .push_table_bytes(HOLD_TABLE.as_bytes())
             .push_name_bytes(CHAIN)
             .nested_hook()
-            .push_num(OUTPUT_HOOK)
+            .push_num(OUTPUT)
             .push_priority(FILTER_PRIORITY)
             .end_nested()
             .push_policy(VerdictCode::Accept as u32)

@@ -40,6 +40,12 @@ pub const PREROUTING: u32 = 0;
 /// `NF_INET_FORWARD`.
 pub const FORWARD: u32 = 2;
 
+/// `NF_INET_LOCAL_OUT`.
+pub const OUTPUT: u32 = 3;
+
+/// `NF_INET_POST_ROUTING`.
+pub const POSTROUTING: u32 = 4;
+
 /// Fingerprint of what a table holds: two equal ones of a table mean that nobody has changed it in between. Packets do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(u64);

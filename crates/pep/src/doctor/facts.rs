@@ -88,6 +88,8 @@ pub(super) struct NetworkFacts {
     pub(super) forward_chains: Trial<Vec<(BaseChain, bool)>>,
     /// Chains of others that what comes in crosses, each with its table as `nft` lists it.
     pub(super) inward_chains: Trial<Vec<(BaseChain, String)>>,
+    /// The same of what this machine sends.
+    pub(super) outward_chains: Trial<Vec<(BaseChain, String)>>,
     /// The tables of iptables-legacy have rules, which nftables does not show.
     pub(super) legacy_tables: bool,
     /// Name servers of `/etc/resolv.conf`, or why it cannot be read.
@@ -249,6 +251,8 @@ pub(super) struct ClientFacts {
     pub(super) enrols: bool,
     /// The client's public key.
     pub(super) public_key: Option<String>,
+    /// Line about packets that the server of the running client's tunnel does not carry.
+    pub(super) packets_limited: Option<String>,
     /// The local CA, where hosts are listed for one.
     pub(super) authority: Option<AuthorityFacts>,
 }
@@ -277,6 +281,8 @@ pub(super) struct ServerFacts {
     pub(super) listen: Vec<ListenFacts>,
     /// Packets are forwarded.
     pub(super) packets: bool,
+    /// Line of the running server about packets that it does not carry.
+    pub(super) packets_limited: Option<String>,
     pub(super) clients: usize,
     /// Outer connections are taken in on their way.
     pub(super) intake: Option<IntakeFacts>,
@@ -338,6 +344,8 @@ pub(super) struct FarFacts {
     pub(super) addresses: Result<Vec<SocketAddr>, String>,
     /// The first one that has a route, and what is known of it.
     pub(super) way: Option<WayThere>,
+    /// Addresses at which it takes TLS in place of UDP.
+    pub(super) tls: Vec<SocketAddr>,
 }
 
 /// The way to a server, and what came of going it.
@@ -362,6 +370,8 @@ pub(super) enum HandshakeResult {
     Connected(Duration),
     /// The network says that nobody can be reached.
     Unreachable(String),
+    /// Nothing has left this machine, for this reason.
+    Unsent(String),
     /// Nothing came back in this time.
     Silent(Duration),
     /// UDP has led nowhere, and the server's TLS address accepts TCP.

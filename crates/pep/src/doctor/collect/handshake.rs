@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use bentpipe_tunnel::engine::identity::{self, PrivateKey, PublicKey};
-use bentpipe_tunnel::engine::{HandshakeTrial, Link, Profile};
+use bentpipe_tunnel::engine::{HandshakeTrial, Link, Profile, Unreachable, UnreachableCause};
+use rustix::io::Errno;
 
 use crate::doctor::facts::HandshakeResult;
 use crate::process;
@@ -32,6 +33,14 @@ pub(super) struct HandshakeAsker<'a> {
 pub(super) fn shake(asker: &HandshakeAsker<'_>, to: SocketAddr) -> HandshakeResult {
     match attempt(asker, to) {
         Ok(reached) => reached,
+        Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+            let barred = Unreachable {
+                cause: UnreachableCause::Barred,
+                from: None,
+                to,
+            };
+            HandshakeResult::Unsent(barred.own_fault().unwrap_or_default())
+        }
         Err(error) => match unreachable(&error) {
             Some(text) => HandshakeResult::Unreachable(text.into()),
             None => HandshakeResult::NotTried(error.to_string()),
@@ -118,7 +127,7 @@ fn is_time_up(error: &io::Error) -> bool {
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
-/// Words for what an ICMP error, or this machine's own firewall or routes, say about the server.
+/// Words for what an ICMP error, or this machine's own routes, say about the server.
 fn unreachable(error: &io::Error) -> Option<&'static str> {
     Some(match error.kind() {
         io::ErrorKind::ConnectionRefused => {
@@ -128,9 +137,7 @@ fn unreachable(error: &io::Error) -> Option<&'static str> {
             "the host does not answer its router (ICMP or neighbour discovery)"
         }
         io::ErrorKind::NetworkUnreachable => "no route leads there",
-        io::ErrorKind::PermissionDenied => {
-            "a firewall forbids it, this machine's own or one on the way"
-        }
+        io::ErrorKind::PermissionDenied => "a firewall on the way forbids it (ICMP)",
         _ => return None,
     })
 }

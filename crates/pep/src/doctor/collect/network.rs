@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use bentpipe_sys::command::run;
-use bentpipe_sys::nftables::{self, BaseChain, FORWARD, INPUT, PREROUTING};
+use bentpipe_sys::nftables::{self, BaseChain, FORWARD, INPUT, OUTPUT, POSTROUTING, PREROUTING};
 use bentpipe_sys::reach::{Reach, RouteQuery};
 use bentpipe_sys::{device, link};
 
@@ -59,12 +59,22 @@ pub(super) fn collect(net_admin: bool) -> NetworkFacts {
         inward_chains: chains(
             net_admin,
             |chain| [PREROUTING, INPUT].contains(&chain.hook),
-            |chain| run("nft", &["list", "table", chain.family, &chain.table]),
+            table,
+        ),
+        outward_chains: chains(
+            net_admin,
+            |chain| [OUTPUT, POSTROUTING].contains(&chain.hook),
+            table,
         ),
         legacy_tables: !text("/proc/net/ip_tables_names").trim().is_empty(),
         resolvers: resolvers(),
         port_53: sockets::holders("udp", 53),
     }
+}
+
+/// The whole table of a chain as `nft` lists it.
+fn table(chain: &BaseChain) -> std::io::Result<String> {
+    run("nft", &["list", "table", chain.family, &chain.table])
 }
 
 /// Devices of default routes of any table, each once, but for those of this program's own tables. The tables may hold a million others, so

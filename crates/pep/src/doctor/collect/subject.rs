@@ -24,11 +24,11 @@ use crate::config::{
     PlainClient, Role, Server, ServerAddress, ServerFile,
 };
 use crate::doctor::facts::{
-    AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, HandshakeResult,
+    AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, FarFacts, HandshakeResult,
     ListenProtocol, Owned, Ownership, ServerFacts, SideFacts,
 };
 use crate::keys::{self, PrivateKey};
-use crate::status::{self, Side, StatusReport};
+use crate::status::{self, Side, StatusReport, TunnelState};
 use far::{far, resolve};
 use server::{listens, server};
 
@@ -88,6 +88,7 @@ fn examine(file: &Path, content: AnyFile) -> Content {
                 let side = ServerFacts {
                     listen,
                     packets: false,
+                    packets_limited: None,
                     clients: config.clients.len(),
                     intake: None,
                 };
@@ -170,7 +171,7 @@ fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts 
         let up = tunnel
             .as_ref()
             .filter(|(peer, _)| is_at(&server.address, peer));
-        far(
+        let found = far(
             &server.address.to_string(),
             resolve(&server.address),
             |to| match (up, &key) {
@@ -184,16 +185,32 @@ fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts 
                 }
                 (None, Err(fault)) => HandshakeResult::NotTried(fault.clone()),
             },
-        )
+        );
+        let tls = server.tls.as_ref().filter(|_| up.is_none());
+        FarFacts {
+            tls: tls.and_then(|tls| resolve(tls).ok()).unwrap_or_default(),
+            ..found
+        }
     });
     ClientFacts {
         servers: servers.collect(),
         enrols: enrols.get(),
         public_key: key.as_ref().ok().map(|key| key.public().to_string()),
+        packets_limited: running.and_then(packets_limited),
         authority: authority(config),
         own_names_in_clear: own_names_in_clear(config),
         ..front(&config.front)
     }
+}
+
+/// Line about packets that the server of a running client's tunnel does not carry.
+fn packets_limited(report: &StatusReport) -> Option<String> {
+    let Side::Client(session) = &report.side else {
+        return None;
+    };
+    let is_ready = session.tunnel.state == TunnelState::Ready;
+    let packets = session.packets.as_ref().filter(|_| is_ready)?;
+    packets.carried.lack().map(str::to_owned)
 }
 
 /// The local CA for the hosts that `config` lists, if it lists some.
@@ -223,7 +240,7 @@ fn authority(config: &ClientConfig) -> Option<AuthorityFacts> {
 fn over_tls(server: &Server, by_udp: HandshakeResult) -> HandshakeResult {
     let blocked = matches!(
         by_udp,
-        HandshakeResult::Silent(_) | HandshakeResult::Unreachable(_)
+        HandshakeResult::Silent(_) | HandshakeResult::Unreachable(_) | HandshakeResult::Unsent(_)
     );
     let tls = server.tls.as_ref().filter(|_| blocked);
     let addresses = tls.and_then(|tls| resolve(tls).ok()).unwrap_or_default();
@@ -334,6 +351,7 @@ fn front(front: &FrontEnds) -> ClientFacts {
         },
         enrols: false,
         public_key: None,
+        packets_limited: None,
         authority: None,
     }
 }

@@ -16,6 +16,8 @@ pub(super) fn judge(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
         findings.extend(far::judge(facts, &words, server));
     }
     findings.extend(asked_beside(facts, client));
+    let limited = client.packets_limited.iter();
+    findings.extend(limited.map(|line| warn("packets", line.clone(), None)));
     if !client.missing.is_empty() {
         findings.push(fail(
             "interfaces",

@@ -160,6 +160,13 @@ fn reached(words: &FarWords<'_>, way: &WayThere) -> Finding {
                 "start {who}, open UDP port {port} in its firewall, or correct {address}"
             )),
         ),
+        HandshakeResult::Unsent(fault) => fail(
+            area,
+            fault.clone(),
+            Some(format!(
+                "accept UDP to port {port} in the chain that drops it, and where that firewall keeps its rules"
+            )),
+        ),
         HandshakeResult::Silent(time) => fail(
             area,
             format!("nothing came back from {to} within {} s", time.as_secs()),

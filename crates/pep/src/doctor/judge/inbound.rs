@@ -1,5 +1,5 @@
-//! Firewalls of this machine against what comes in: the chains of others, judged by their rules for the ports that daemons listen at,
-//! and for what daemons take in.
+//! Firewalls of this machine: the chains of others, judged by their rules for the ports that daemons listen at, for what daemons take in,
+//! and for what they send to the far end (`outward.rs`).
 //!
 //! ```text
 //! nft list table ─► listing ─► condition ─► fate ─► Finding
@@ -13,6 +13,8 @@
 mod condition;
 mod fate;
 mod listing;
+mod outward;
+mod translated;
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +29,7 @@ use crate::doctor::facts::{
     Content, Facts, FarFacts, HandshakeResult, ListenFacts, ListenProtocol, MeetingFacts, PepFacts,
     SideFacts,
 };
-use condition::InboundPacket;
+use condition::FilteredPacket;
 use fate::Fate;
 use listing::TableListing;
 
@@ -39,21 +41,17 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let Some(Ok(chains)) = &network.inward_chains else {
         return Vec::new();
     };
-    let tables: Vec<_> = chains
-        .iter()
-        .map(|(_, listing)| TableListing::read(listing))
-        .collect();
-    let chains = Chains {
-        chains,
-        tables,
-        uplinks: &network.uplinks,
-        translate: chains.iter().any(|(_, listing)| translates(listing)),
-        mark: chains.iter().any(|(_, listing)| marks(listing)),
-    };
+    let chains = Chains::new(chains, &network.uplinks);
+    let outward = network
+        .outward_chains
+        .as_ref()
+        .and_then(|it| it.as_ref().ok());
+    let outward = outward.map(|outward| Chains::new(outward, &network.uplinks));
     let contents = facts.subjects.iter().flat_map(|one| &one.content);
     let findings = contents.flat_map(|content| {
         let mut found = chains.for_marked(&content.side);
         found.extend(chains.for_answers(&content.side));
+        found.extend(outward.iter().flat_map(|it| it.for_ways_out(content)));
         let mut seen = Vec::new();
         for listen in listens(&content.side) {
             let port = (listen.protocol, listen.address.port());
@@ -130,6 +128,21 @@ struct Chains<'a> {
     mark: bool,
 }
 
+impl<'a> Chains<'a> {
+    fn new(chains: &'a [ListedChain], uplinks: &'a [String]) -> Self {
+        let tables = chains
+            .iter()
+            .map(|(_, listing)| TableListing::read(listing));
+        Self {
+            chains,
+            tables: tables.collect(),
+            uplinks,
+            translate: chains.iter().any(|(_, listing)| translates(listing)),
+            mark: chains.iter().any(|(_, listing)| marks(listing)),
+        }
+    }
+}
+
 impl Chains<'_> {
     /// Findings on what comes to a port that a daemon listens at.
     fn at_port(&self, (protocol, port): (ListenProtocol, u16), content: &Content) -> Vec<Finding> {
@@ -140,7 +153,7 @@ impl Chains<'_> {
         let same = listens(&content.side)
             .filter(|it| (it.protocol, it.address.port()) == (protocol, port));
         for listen in same {
-            let packet = InboundPacket {
+            let packet = FilteredPacket {
                 protocol,
                 to: listen.address.ip(),
                 port: Some(port),
@@ -148,7 +161,9 @@ impl Chains<'_> {
                 device: None,
                 mark: (!self.mark).then_some(0),
                 may_be_translated: self.translate,
+                leaves: false,
             };
+            faults.extend(self.leading_away(&packet, &what));
             for (chain, listing, table) in self.met_by(&packet) {
                 let title = title(chain);
                 let mend = || Some(opening(chain, listing, name, port));
@@ -185,7 +200,7 @@ impl Chains<'_> {
         &self,
         chain: &BaseChain,
         table: &TableListing,
-        packet: &InboundPacket,
+        packet: &FilteredPacket,
     ) -> (Fate, Option<&String>) {
         let general = fate::at(chain, table, packet);
         if matches!(general, Fate::Dropped | Fate::Opened(_)) {
@@ -196,7 +211,7 @@ impl Chains<'_> {
             fate::at(
                 chain,
                 table,
-                &InboundPacket {
+                &FilteredPacket {
                     device,
                     ..packet.clone()
                 },
@@ -227,7 +242,7 @@ impl Chains<'_> {
         };
         let arrivals = devices.iter().flat_map(|device| {
             let to: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-            to.map(|to| InboundPacket {
+            to.map(|to| FilteredPacket {
                 protocol: ListenProtocol::Tcp,
                 to,
                 port: None,
@@ -235,6 +250,7 @@ impl Chains<'_> {
                 device: device.clone(),
                 mark: Some(mark),
                 may_be_translated: self.translate,
+                leaves: false,
             })
         });
         let closed = arrivals.flat_map(|packet| {
@@ -252,18 +268,10 @@ impl Chains<'_> {
 
     /// Faults of chains at which the answers of the far end are dropped, to whom nothing is wrong with the way there.
     fn for_answers(&self, side: &SideFacts) -> Vec<Finding> {
-        let far: &[FarFacts] = match side {
-            SideFacts::Client(client) => &client.servers,
-            SideFacts::Pep(PepFacts {
-                meeting: MeetingFacts::There(peer),
-                ..
-            }) => std::slice::from_ref(peer),
-            _ => &[],
-        };
-        let ways = far.iter().filter_map(|one| one.way.as_ref());
+        let ways = far_ends(side).iter().filter_map(|one| one.way.as_ref());
         let silent = ways.filter(|way| !matches!(way.reached, HandshakeResult::TunnelUp(_)));
         let dropped = silent.flat_map(|way| {
-            let answer = InboundPacket {
+            let answer = FilteredPacket {
                 protocol: ListenProtocol::Udp,
                 to: match way.to {
                     SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -274,6 +282,7 @@ impl Chains<'_> {
                 device: way.device.clone(),
                 mark: (!self.mark).then_some(0),
                 may_be_translated: self.translate,
+                leaves: false,
             };
             let met = self
                 .met_by(&answer)
@@ -287,12 +296,24 @@ impl Chains<'_> {
     /// Chains of the family of `packet`.
     fn met_by(
         &self,
-        packet: &InboundPacket,
+        packet: &FilteredPacket,
     ) -> impl Iterator<Item = (&BaseChain, &str, &TableListing)> {
         let other = if packet.to.is_ipv4() { "ip6" } else { "ip" };
         let all = self.chains.iter().zip(&self.tables);
         all.filter(move |((chain, _), table)| chain.family != other && !table.is_dormant())
             .map(|((chain, listing), table)| (chain, listing.as_str(), table))
+    }
+}
+
+/// Ends that a daemon connects to.
+fn far_ends(side: &SideFacts) -> &[FarFacts] {
+    match side {
+        SideFacts::Client(client) => &client.servers,
+        SideFacts::Pep(PepFacts {
+            meeting: MeetingFacts::There(peer),
+            ..
+        }) => std::slice::from_ref(peer),
+        _ => &[],
     }
 }
 

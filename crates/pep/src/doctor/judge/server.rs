@@ -21,6 +21,11 @@ pub(super) fn judge(facts: &Facts, server: &ServerFacts) -> Vec<Finding> {
         ),
         count => ok("clients", format!("{count} listed")),
     });
+    let limited = server.packets_limited.as_ref();
+    findings.extend(limited.map(|line| match server.packets {
+        true => warn("packets", line.clone(), None),
+        false => ok("packets", line.clone()),
+    }));
     let intake = server.intake.iter();
     findings.extend(intake.flat_map(|intake| judge_intake(facts, intake)));
     findings

@@ -47,6 +47,7 @@ pub(super) fn healthy() -> Facts {
             firewalls: Some(Ok(Vec::new())),
             forward_chains: Some(Ok(Vec::new())),
             inward_chains: Some(Ok(Vec::new())),
+            outward_chains: Some(Ok(Vec::new())),
             legacy_tables: false,
             resolvers: Ok(vec!["192.0.2.53".parse().unwrap()]),
             port_53: Vec::new(),
@@ -98,6 +99,7 @@ pub(super) fn client(reached: HandshakeResult) -> ClientFacts {
                 mtu: Some(1500),
                 reached,
             }),
+            tls: Vec::new(),
         }],
         intercepts: true,
         own_names_in_clear: false,
@@ -111,6 +113,7 @@ pub(super) fn client(reached: HandshakeResult) -> ClientFacts {
         forwards: None,
         enrols: false,
         public_key: Some("KEY=".into()),
+        packets_limited: None,
         authority: None,
     }
 }
@@ -123,6 +126,7 @@ pub(super) fn server() -> ServerFacts {
             state: ListenState::Served,
         }],
         packets: true,
+        packets_limited: None,
         clients: 1,
         intake: None,
     }
@@ -200,6 +204,14 @@ fn the_servers_answer_decides() {
         Level::Warn,
         "server",
         &["192.0.2.1:443 accepts TCP", "over TLS", "UDP port 4433"],
+    );
+    must_find(
+        with_reached(HandshakeResult::Unsent(
+            "what is sent to 192.0.2.1:4433 does not leave this machine: a firewall".into(),
+        )),
+        Fail,
+        "server",
+        &["does not leave this machine", "accept UDP to port 4433"],
     );
     must_find(
         with_reached(HandshakeResult::Unreachable("port unreachable".into())),

@@ -34,6 +34,7 @@ pub(super) fn far(
             reached: reach(to),
         }),
         addresses,
+        tls: Vec::new(),
     }
 }
 

@@ -9,7 +9,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::super::sockets;
 use crate::config::{Placed, ServerConfig, SleIntake};
-use crate::doctor::facts::{IntakeFacts, ListenFacts, ListenProtocol, ListenState, ServerFacts};
+use crate::doctor::facts::{
+    IntakeFacts, ListenFacts, ListenProtocol, ListenState, ServerFacts, SocketHolder,
+};
 use crate::status::{Side, StatusReport};
 
 pub(super) fn server(config: &ServerConfig, running: Option<&StatusReport>) -> ServerFacts {
@@ -24,9 +26,19 @@ pub(super) fn server(config: &ServerConfig, running: Option<&StatusReport>) -> S
     if let Some(les) = &config.listening.les {
         listen.extend(listens(&les.addresses, running, ListenProtocol::Udp));
     }
+    if let Some(responder) = &config.responder {
+        listen.push(of_responder(&responder.listen, running));
+    }
+    let limited = running.and_then(|report| match &report.side {
+        Side::Server {
+            packets_limited, ..
+        } => packets_limited.clone(),
+        _ => None,
+    });
     ServerFacts {
         listen,
         packets: config.packets.enabled,
+        packets_limited: limited,
         clients: config.clients.len(),
         intake: config
             .sle
@@ -52,6 +64,27 @@ pub(super) fn intake(intake: &SleIntake) -> IntakeFacts {
     }
 }
 
+/// State of the address of the responder, of which a report does not tell: it is the running server's if that has the socket.
+fn of_responder(address: &Placed<SocketAddr>, running: Option<&StatusReport>) -> ListenFacts {
+    let pid = running.map(|report| format!("(pid {})", report.pid));
+    let is_own = |holder: &SocketHolder| {
+        let ends = |pid: &String| {
+            let program = holder.program.as_ref();
+            program.is_none_or(|program| program.ends_with(pid))
+        };
+        pid.as_ref().is_some_and(ends)
+    };
+    let state = match state_of(ListenProtocol::Tcp, **address) {
+        ListenState::Held(holders) if holders.iter().any(is_own) => ListenState::Served,
+        state => state,
+    };
+    ListenFacts {
+        protocol: ListenProtocol::Tcp,
+        address: **address,
+        state,
+    }
+}
+
 /// State of the addresses to listen on.
 pub(super) fn listens(
     addresses: &Placed<Vec<SocketAddr>>,
@@ -74,14 +107,7 @@ pub(super) fn listens(
         if served.contains(&address) {
             return ListenState::Served;
         }
-        match bind(protocol, address) {
-            Ok(()) => ListenState::Free,
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                let (name, _) = protocol.known_as();
-                ListenState::Held(sockets::holders(name, address.port()))
-            }
-            Err(error) => ListenState::Cannot(error.to_string()),
-        }
+        state_of(protocol, address)
     };
     let listen = |address: &SocketAddr| ListenFacts {
         protocol,
@@ -89,6 +115,18 @@ pub(super) fn listens(
         state: state(*address),
     };
     addresses.iter().map(listen).collect()
+}
+
+/// State of an address that the running daemon is not known to have.
+fn state_of(protocol: ListenProtocol, address: SocketAddr) -> ListenState {
+    match bind(protocol, address) {
+        Ok(()) => ListenState::Free,
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let (name, _) = protocol.known_as();
+            ListenState::Held(sockets::holders(name, address.port()))
+        }
+        Err(error) => ListenState::Cannot(error.to_string()),
+    }
 }
 
 /// Tries to bind `address`.

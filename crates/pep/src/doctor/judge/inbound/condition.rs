@@ -21,21 +21,23 @@ impl From<bool> for Truth {
     }
 }
 
-/// Packet that comes in for this machine: the first one of something new, or an answer.
+/// Packet that comes in for this machine, or that it sends: the first one of something new, or an answer.
 #[derive(Debug, Clone)]
-pub(super) struct InboundPacket {
+pub(super) struct FilteredPacket {
     pub(super) protocol: ListenProtocol,
     /// Destination; without a port it may be any.
     pub(super) to: IpAddr,
     pub(super) port: Option<u16>,
     /// Port of the service that answers; `None`: the packet begins something.
     pub(super) answer_from: Option<u16>,
-    /// Interface that it comes in by; `None`: any but loopback.
+    /// Interface that it comes in by, or leaves by; `None`: any but loopback.
     pub(super) device: Option<String>,
     /// Mark; `None`: it is not known, for some rule of this machine sets one.
     pub(super) mark: Option<u32>,
     /// Some rule of this machine changes destinations, so its own may have been another.
     pub(super) may_be_translated: bool,
+    /// The packet is this machine's own and leaves by the device.
+    pub(super) leaves: bool,
 }
 
 /// A condition of a rule.
@@ -50,7 +52,7 @@ pub(super) struct Condition {
 }
 
 /// Fields that are known.
-const KEYS: [&str; 28] = [
+const KEYS: [&str; 32] = [
     "fib daddr type",
     "meta l4proto",
     "meta nfproto",
@@ -59,6 +61,8 @@ const KEYS: [&str; 28] = [
     "meta pkttype",
     "meta iifname",
     "meta iif",
+    "meta oifname",
+    "meta oif",
     "ip protocol",
     "ip saddr",
     "ip daddr",
@@ -77,6 +81,8 @@ const KEYS: [&str; 28] = [
     "ether type",
     "iifname",
     "iif",
+    "oifname",
+    "oif",
     "udp length",
     "tcp flags",
 ];
@@ -170,7 +176,7 @@ impl Condition {
     }
 
     /// Degree to which `packet` meets the condition.
-    pub(super) fn holds_for(&self, packet: &InboundPacket) -> Truth {
+    pub(super) fn holds_for(&self, packet: &FilteredPacket) -> Truth {
         // A field that a packet has not is neither this nor that.
         let has_field = match self.key.split(' ').next() {
             Some("udp") => packet.protocol == ListenProtocol::Udp,
@@ -232,7 +238,7 @@ pub(super) fn unquoted(word: &str) -> &str {
     word.trim_matches('"')
 }
 
-impl InboundPacket {
+impl FilteredPacket {
     /// Degree to which the packet's field `key` has this value.
     fn has(&self, key: &str, value: &str) -> Truth {
         match key {
@@ -250,7 +256,10 @@ impl InboundPacket {
             }
             "meta mark" => self.has_mark(value),
             "meta pkttype" => ["host", "unicast"].contains(&value).into(),
-            "fib daddr type" => (value == "local").into(),
+            "fib daddr type" => {
+                let own = if self.leaves { "unicast" } else { "local" };
+                (value == own).into()
+            }
             "ct state" => match (value, self.answer_from) {
                 ("untracked", _) => Truth::Perhaps,
                 (other, None) => (other == "new").into(),
@@ -274,13 +283,16 @@ impl InboundPacket {
             "ip daddr" | "ip6 daddr" => {
                 of_address(value, Some(self.to).filter(|to| !to.is_unspecified()))
             }
-            "iif" | "iifname" | "meta iif" | "meta iifname" => self.comes_by(value),
+            "iif" | "iifname" | "meta iif" | "meta iifname" => self.goes_by(value, !self.leaves),
+            "oif" | "oifname" | "meta oif" | "meta oifname" => self.goes_by(value, self.leaves),
             _ => Truth::Perhaps,
         }
     }
 
-    fn comes_by(&self, name: &str) -> Truth {
+    /// Degree to which the interface `name` is that of the packet, which `has` one in this direction.
+    fn goes_by(&self, name: &str, has: bool) -> Truth {
         match (&self.device, name.strip_suffix('*')) {
+            _ if !has => Truth::No,
             (Some(device), Some(prefix)) => device.starts_with(prefix).into(),
             (Some(device), None) => (device == name).into(),
             (None, None) if name == "lo" => Truth::No,

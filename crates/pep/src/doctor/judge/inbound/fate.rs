@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use bentpipe_sys::nftables::BaseChain;
 
-use super::condition::{Condition, InboundPacket, Truth};
+use super::condition::{Condition, FilteredPacket, Truth};
 use super::listing::{Effect, PacketRule, TableListing};
 
 /// Depth of jumps, beyond which the kernel takes none.
@@ -40,6 +40,8 @@ struct Decider {
 struct Ends {
     accepted: Option<Decider>,
     dropped: Option<Decider>,
+    /// The packet gets another destination.
+    translated: Option<Decider>,
     /// Some way leads on to what follows.
     goes_on: bool,
     /// Some way leads out of the chain.
@@ -62,6 +64,14 @@ impl Ends {
         }
     }
 
+    fn translate(&mut self, by: Decider) {
+        let weight = |one: &Decider| (one.is_sure, one.names_port);
+        let known = self.translated.as_ref();
+        if known.is_none_or(|known| weight(known) < weight(&by)) {
+            self.translated = Some(by);
+        }
+    }
+
     /// Ends of one step after the other, each with whether its conditions hold, and whether they name the port.
     fn of(steps: impl Iterator<Item = (Truth, bool, Self)>) -> Self {
         let mut ends = Self::default();
@@ -77,6 +87,9 @@ impl Ends {
             if let Some(decider) = step.dropped {
                 ends.drop(by(decider));
             }
+            if let Some(decider) = step.translated {
+                ends.translate(by(decider));
+            }
             ends.returns |= step.returns;
             if holds == Truth::Yes && !step.goes_on {
                 return ends;
@@ -87,8 +100,40 @@ impl Ends {
     }
 }
 
-/// Fate of `packet` at the base chain `chain` of the table `listing`.
-pub(super) fn at(chain: &BaseChain, listing: &TableListing, packet: &InboundPacket) -> Fate {
+/// Rule that gives packets another destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RedirectRule {
+    pub(super) rule: String,
+    /// Its conditions hold, as far as they can be told.
+    pub(super) is_sure: bool,
+    pub(super) names_port: bool,
+}
+
+/// Rule of the base chain `chain` of the table `listing` that gives `packet` another destination, if there is one.
+pub(super) fn translation(
+    chain: &BaseChain,
+    listing: &TableListing,
+    packet: &FilteredPacket,
+) -> Option<RedirectRule> {
+    let by = ends(chain, listing, packet).translated?;
+    Some(RedirectRule {
+        rule: by.rule,
+        is_sure: by.is_sure,
+        names_port: by.names_port,
+    })
+}
+
+/// Rule of the base chain `chain` of the table `listing` that drops `packet`, if there is one.
+pub(super) fn dropping(
+    chain: &BaseChain,
+    listing: &TableListing,
+    packet: &FilteredPacket,
+) -> Option<String> {
+    ends(chain, listing, packet).dropped.map(|by| by.rule)
+}
+
+/// Ends that `packet` may come to at the base chain `chain` of the table `listing`.
+fn ends(chain: &BaseChain, listing: &TableListing, packet: &FilteredPacket) -> Ends {
     let walk = Walk {
         listing,
         packet,
@@ -106,6 +151,12 @@ pub(super) fn at(chain: &BaseChain, listing: &TableListing, packet: &InboundPack
             false => ends.accept(policy),
         }
     }
+    ends
+}
+
+/// Fate of `packet` at the base chain `chain` of the table `listing`.
+pub(super) fn at(chain: &BaseChain, listing: &TableListing, packet: &FilteredPacket) -> Fate {
+    let ends = ends(chain, listing, packet);
     match (ends.accepted, ends.dropped) {
         (_, None) => Fate::Passes,
         (None, Some(_)) => Fate::Dropped,
@@ -122,7 +173,7 @@ pub(super) fn at(chain: &BaseChain, listing: &TableListing, packet: &InboundPack
 /// Way of a packet through the chains of a table.
 struct Walk<'a> {
     listing: &'a TableListing,
-    packet: &'a InboundPacket,
+    packet: &'a FilteredPacket,
     /// Jumps that were followed so far.
     jumps: Cell<u32>,
 }
@@ -181,6 +232,11 @@ impl Walk<'_> {
                     (holds != Truth::No).then(step)
                 });
                 ends = Ends::of(elements);
+            }
+            Effect::Translate => {
+                (ends.accepted, ends.dropped) = (decider(false), decider(false));
+                ends.translated = decider(true);
+                ends.goes_on = true;
             }
             Effect::Unknown | Effect::Jump(_) | Effect::Goto(_) => {
                 (ends.accepted, ends.dropped) = (decider(false), decider(false));

@@ -33,16 +33,16 @@ pub(super) enum Effect {
     Goto(String),
     /// The first element whose condition is met decides.
     Map(Vec<(Condition, Self)>),
+    /// The packet gets another destination.
+    Translate,
     /// What comes of it cannot be told from the rule.
     Unknown,
 }
 
 /// Statements after which the fate of a packet is another program's affair.
-const ELSEWHERE: [&str; 9] = [
-    "dnat",
+const ELSEWHERE: [&str; 7] = [
     "snat",
     "masquerade",
-    "redirect",
     "tproxy",
     "queue",
     "synproxy",
@@ -202,6 +202,9 @@ pub(super) fn verdict(words: &[&str]) -> Option<Effect> {
         ["continue", ..] => Effect::Nothing,
         ["jump", chain, ..] => Effect::Jump(unquoted(chain).to_owned()),
         ["goto", chain, ..] => Effect::Goto(unquoted(chain).to_owned()),
+        ["dnat" | "redirect", ..] | ["xt", "target", "\"DNAT\"" | "\"REDIRECT\"", ..] => {
+            Effect::Translate
+        }
         ["xt", "target", name, ..] if !["\"LOG\"", "\"NFLOG\""].contains(name) => Effect::Unknown,
         [other, ..] if ELSEWHERE.contains(other) => Effect::Unknown,
         _ => return None,

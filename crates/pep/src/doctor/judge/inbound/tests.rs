@@ -1,6 +1,8 @@
 //! Chains as `nft` lists them, and what is made of them.
 
 mod answers;
+mod outward;
+mod translated;
 
 use super::super::tests::{client, healthy, server, subject};
 use super::*;
@@ -35,7 +37,7 @@ fn fate_of(policy: &str, rules: &str) -> Fate {
 
 fn fate_by(device: Option<&str>, policy: &str, rules: &str) -> Fate {
     let (chain, listing) = chain(policy, rules);
-    let packet = InboundPacket {
+    let packet = FilteredPacket {
         protocol: ListenProtocol::Udp,
         to: [192, 0, 2, 1].into(),
         port: Some(4433),
@@ -43,6 +45,7 @@ fn fate_by(device: Option<&str>, policy: &str, rules: &str) -> Fate {
         device: device.map(str::to_owned),
         mark: Some(0),
         may_be_translated: false,
+        leaves: false,
     };
     fate::at(&chain, &TableListing::read(&listing), &packet)
 }

@@ -14,7 +14,7 @@ fn chains_that_branch_at_every_level_are_given_up() {
     let listing = format!(
         "table inet filter {{\n{levels}\tchain level15 {{\n\t}}\n\n\tchain input {{\n\t\tjump level1\n\t}}\n}}\n"
     );
-    let packet = InboundPacket {
+    let packet = FilteredPacket {
         protocol: ListenProtocol::Udp,
         to: [192, 0, 2, 1].into(),
         port: Some(4433),
@@ -22,6 +22,7 @@ fn chains_that_branch_at_every_level_are_given_up() {
         device: None,
         mark: Some(0),
         may_be_translated: false,
+        leaves: false,
     };
     let fate = fate::at(&base, &TableListing::read(&listing), &packet);
     assert!(matches!(fate, Fate::Unclear(_)), "{fate:?}");
