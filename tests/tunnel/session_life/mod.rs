@@ -19,6 +19,7 @@ mod stopping_proxy;
 mod tls_restart;
 mod trace;
 mod transparent;
+mod two_servers;
 mod wire;
 
 use std::io::{self, ErrorKind, Read as _, Write as _};

@@ -18,6 +18,7 @@ use bentpipe_testbed::site::{PORT, Site, SiteConfig};
 use bentpipe_testbed::start;
 use serde_json::Value;
 
+use super::two_servers::second_server;
 use super::{RTT, SLACK, SOON, connect, echo_address, exchange, link, on_site};
 use crate::BENTPIPE;
 
@@ -243,22 +244,6 @@ fn is_named_for_its_own_firewall(site: &mut Site) -> Result<()> {
     let silent = format!("s ago: {FAULT}");
     client.wait_for_line(&silent, LEFT)?;
     is_blamed(site, "silent")
-}
-
-/// A second server at the gateway, on another port.
-fn second_server(site: &Site) -> Result<Process> {
-    let text = fs::read_to_string(site.server_file())?;
-    let text = text.replace(&format!(":{PORT}\""), ":4999\"");
-    let text = text
-        .replace("\"state\"", "\"state2\"")
-        .replace("server.sock", "second.sock");
-    let file = site.topology.directory().join("second.toml");
-    fs::write(&file, format!("{text}\n"))?;
-    let mut command = Command::new(BENTPIPE);
-    command.args(["server", "--config"]).arg(file);
-    let process = site.topology.spawn_in(site.topology.gateway(), command)?;
-    process.wait_for_line("ready", SOON)?;
-    Ok(process)
 }
 
 /// Has a client of two servers lose the first one by what `fail` does, and be served by the second.

@@ -30,7 +30,10 @@ pub(super) struct Network {
 }
 
 impl Network {
-    pub(super) fn start(_config: &ServerConfig, shards: usize) -> Self {
+    /// Nothing that a network namespace has once.
+    pub(super) fn claim() {}
+
+    pub(super) fn start(_config: &ServerConfig, shards: usize, _claim: ()) -> Self {
         Self {
             packets: None,
             sockets: None,

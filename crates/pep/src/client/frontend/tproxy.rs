@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bentpipe_proto::opening::Opening;
 use bentpipe_proto::tunnel::ReplyCode;
-use bentpipe_sys::claim::Claim;
+use bentpipe_sys::claim::{Claim, Sole};
 use bentpipe_sys::{route, socket};
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
@@ -117,7 +117,7 @@ pub(super) fn claim(
     let ports = std::iter::once(intercept.port).chain(dns.map(|dns| dns.port));
     let ports: Vec<_> = ports.map(|port| format!(":{port}")).collect();
     let ports = ports.join(" and ");
-    Claim::take().map_err(|error| match error.kind() {
+    Claim::take(Sole::Interception).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => RunError::Taken {
             place: Some(intercept.place.clone()),
             fault: format!("interception, with TCP {ports}, is in use: {error}"),

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::Families;
-use bentpipe_sys::claim::Claim;
+use bentpipe_sys::claim::{Claim, Sole};
 use bentpipe_sys::connections;
 use bentpipe_sys::hold::Hold;
 use bentpipe_sys::nft::{self, Table};
@@ -174,7 +174,7 @@ impl Interception {
     /// # Errors
     /// As [`Self::install_claimed`], or another client intercepts here.
     pub fn install(&self) -> io::Result<Installed> {
-        self.install_claimed(Claim::take()?)
+        self.install_claimed(Claim::take(Sole::Interception)?)
     }
 
     /// As [`Self::install`], for who holds the `claim` already: of two clients the second would replace the first's table,

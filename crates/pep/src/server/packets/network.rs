@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bentpipe_sys::claim::{Claim, Sole};
 use bentpipe_sys::privilege;
 
 use super::super::forwarding::ServerTable;
@@ -35,12 +36,30 @@ pub(in super::super) struct Network {
     guardian: Option<Guardian>,
     /// A thread that never ends knows it too.
     table: Table,
+    /// Held until the table is removed.
+    claim: Option<Claim>,
 }
 
 impl Network {
-    /// Sets up what the process may: without the privilege, or a part of what it takes, the server carries of packets what sockets
+    /// Takes the right to device and table of this network namespace. To be called before the sandbox, in which the kernel does not
+    /// tell who has it.
+    ///
+    /// # Errors
+    /// The privilege is missing, or another server has them.
+    pub(in super::super) fn claim() -> io::Result<Claim> {
+        if !privilege::has_net_admin() {
+            return Err(io::Error::other(NO_PRIVILEGE));
+        }
+        Claim::take(Sole::ServerNetwork)
+    }
+
+    /// Sets up what the process may: without the `claim`, or a part of what it takes, the server carries of packets what sockets
     /// can, and says so.
-    pub(in super::super) fn start(config: &ServerConfig, shards: usize) -> Self {
+    pub(in super::super) fn start(
+        config: &ServerConfig,
+        shards: usize,
+        claim: io::Result<Claim>,
+    ) -> Self {
         let mut network = Self {
             packets: None,
             sockets: None,
@@ -48,14 +67,18 @@ impl Network {
             inboxes: (0..shards).map(|_| None).collect(),
             guardian: None,
             table: Table::default(),
+            claim: None,
         };
-        match network.install(config, shards) {
+        match network.install(config, shards, claim) {
             Ok(()) => {}
             Err(error) if config.packets.enabled => {
                 let (sockets, limited) = Sockets::start(config, &error);
                 tracing::warn!("{limited}");
                 network.sockets = Some(sockets);
                 network.limited = Some(limited.into());
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                tracing::warn!("no table keeps this server silent if it is killed: {error}");
             }
             Err(error) => tracing::debug!("no table: {error}"),
         }
@@ -66,10 +89,13 @@ impl Network {
         network
     }
 
-    fn install(&mut self, config: &ServerConfig, shards: usize) -> io::Result<()> {
-        if !privilege::has_net_admin() {
-            return Err(io::Error::other(NO_PRIVILEGE));
-        }
+    fn install(
+        &mut self,
+        config: &ServerConfig,
+        shards: usize,
+        claim: io::Result<Claim>,
+    ) -> io::Result<()> {
+        self.claim = Some(claim?);
         let les = config
             .listening
             .les
