@@ -49,7 +49,7 @@ pub(crate) fn join(options: &Join) -> Result<(), Failure> {
             }
         };
         super::super::hint(&format!(
-            "{said}; the client does not start so. `ip link` lists them, and `interfaces` in {} has the name",
+            "{said}; its hosts are without the client so. `ip link` lists them, and `interfaces` in {} has the name",
             config.display()
         ));
     }

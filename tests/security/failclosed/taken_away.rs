@@ -206,11 +206,15 @@ fn plug_in(site: &Site) -> Result<()> {
             .output()?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    ensure!(
-        status()?.contains("intercepted interface usb0"),
-        "{}",
-        status()?
-    );
+    let await_fault = |there: bool| -> Result<()> {
+        let deadline = Instant::now() + BACK;
+        while status()?.contains("intercepted interface usb0") != there {
+            ensure!(Instant::now() < deadline, "{}", status()?);
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    };
+    await_fault(true)?;
     expect_echo(&site.routes())?;
     let capture = site.watch()?;
     let terminal = site.topology.terminal();
@@ -221,13 +225,9 @@ fn plug_in(site: &Site) -> Result<()> {
         ],
     )?;
     log("intercepted interface usb0 is there now")?;
-    ensure!(!status()?.contains("usb0"), "{}", status()?);
+    await_fault(false)?;
     terminal.run("ip", &["link", "del", "usb0"])?;
-    let deadline = Instant::now() + BACK;
-    while !status()?.contains("intercepted interface usb0") {
-        ensure!(Instant::now() < deadline, "{}", status()?);
-        thread::sleep(Duration::from_millis(50));
-    }
+    await_fault(true)?;
     expect_echo(&site.routes())?;
     expect_tunnel_alone(capture)
 }

@@ -18,6 +18,9 @@ use rustix::process::Signal;
 use super::{RTT, SLACK, SOON, connect, echo_address, exchange, on_site, route};
 use crate::BENTPIPE;
 
+/// From the line that a client stops to its rules for that: a run of `nft`.
+const IN_FORCE: Duration = Duration::from_millis(300);
+
 /// Whose stop it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
@@ -70,6 +73,7 @@ fn drains(site: &mut Site, side: Side) -> Result<()> {
     side.of(site).wait_for_line("stopping", SOON)?;
     let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
     if side == Side::Client {
+        thread::sleep(IN_FORCE);
         // Neither carried nor let through in clear, nor refused.
         let late = brief_attempt(site, web.address)?;
         ensure!(
@@ -130,8 +134,7 @@ fn hands_over(site: &mut Site, on_failure: &str) -> Result<()> {
     site.client().wait_for_line("stopping", SOON)?;
     let capture = site.watch()?;
     let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
-    // A moment after the line the rules are in force.
-    thread::sleep(Duration::from_millis(200));
+    thread::sleep(IN_FORCE);
     let (user, to) = (Place::from(site.topology.user()), web.address);
     let late = thread::spawn(move || user.at(|| TcpStream::connect_timeout(&to, SOON)));
     download.finish_whole()?;

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::tproxy::Front;
 use super::wanted;
-use crate::client::intercept::Interception;
+use crate::client::intercept::{Carrying, Interception};
 
 /// Time for which the tunnel may be silent before what is taken in goes in clear, where it may.
 const SILENT_FOR: Duration = Duration::from_secs(5);
@@ -33,10 +33,13 @@ pub(super) async fn follow(front: Rc<Front>, configured: Interception, mut curre
         if wanted.fail_open {
             silent_since = silent_since.or(Some(now)).filter(|_| !reach.carries);
             due = silent_since.map(|since| since + SILENT_FOR);
-            wanted.carrying = due.is_none_or(|due| due > now);
+            wanted.carrying = match due.is_none_or(|due| due > now) {
+                true => Carrying::Yes,
+                false => Carrying::No,
+            };
         }
         if wanted.carrying != current.carrying {
-            let text = if wanted.carrying {
+            let text = if wanted.carrying == Carrying::Yes {
                 "the tunnel carries what is taken in again"
             } else {
                 "on_failure = \"direct\": what is taken in goes in clear until the tunnel answers"
@@ -48,7 +51,7 @@ pub(super) async fn follow(front: Rc<Front>, configured: Interception, mut curre
             front.tell(move |rules| rules.update(&changed)).await;
             current = wanted;
         }
-        let due = due.filter(|_| current.carrying);
+        let due = due.filter(|_| current.carrying == Carrying::Yes);
         let changed = tokio::select! {
             changed = changes.changed() => changed,
             () = front.doubts.changed() => Ok(()),

@@ -34,7 +34,7 @@ const LENGTHS: [u8; 2] = [24, 64];
 
 /// A network whose hosts hear no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unanswered {
+pub(super) struct UnansweredNetwork {
     /// Prefix of a host's address that was seen; the network may be wider.
     pub(super) network: IpNet,
     /// Interface by which it came in.
@@ -93,7 +93,7 @@ impl Sources {
     }
 
     /// Hosts whose way back is to be asked for.
-    pub(super) fn to_ask(&mut self, now: Instant) -> Vec<(IpNet, IpAddr)> {
+    pub(super) fn due(&mut self, now: Instant) -> Vec<(IpNet, IpAddr)> {
         let is_heard = |source: &Source| now.saturating_duration_since(source.last) < FORGOTTEN;
         self.0.retain(|_, source| is_heard(source));
         let is_due = |source: &Source| match source.way {
@@ -119,10 +119,10 @@ impl Sources {
     }
 
     /// Networks that are told of.
-    pub(super) fn unanswered(&self) -> Vec<Unanswered> {
+    pub(super) fn unanswered(&self) -> Vec<UnansweredNetwork> {
         let told = self.0.iter().filter(|(_, source)| source.is_told());
         let mut told: Vec<_> = told
-            .map(|(network, source)| Unanswered {
+            .map(|(network, source)| UnansweredNetwork {
                 network: *network,
                 interface: source.interface.clone(),
             })
@@ -133,7 +133,7 @@ impl Sources {
     }
 }
 
-impl Unanswered {
+impl UnansweredNetwork {
     /// Name of the part that is missing.
     pub(super) fn name(&self) -> String {
         format!(
@@ -172,7 +172,7 @@ mod tests {
         let (mut sources, start) = (Sources::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         sources.note(at(0), HOST, "lan0");
-        assert_eq!(sources.to_ask(at(0)), [(network(), HOST)]);
+        assert_eq!(sources.due(at(0)), [(network(), HOST)]);
         sources.on_way(at(0), network(), false);
         assert!(sources.unanswered().is_empty(), "a first attempt");
         sources.note(at(7), "10.9.0.6".parse().unwrap(), "lan0");
@@ -184,18 +184,14 @@ mod tests {
                 .contains("ip route add 10.9.0.0/24 via ROUTER dev lan0")
         );
         // The route comes; should it go again, hosts try anew before it is told.
-        assert_eq!(sources.to_ask(at(8)).len(), 1);
+        assert_eq!(sources.due(at(8)).len(), 1);
         sources.on_way(at(8), network(), true);
-        assert!(sources.unanswered().is_empty() && sources.to_ask(at(9)).is_empty());
+        assert!(sources.unanswered().is_empty() && sources.due(at(9)).is_empty());
         sources.note(at(69), HOST, "lan0");
-        assert_eq!(
-            sources.to_ask(at(69)).len(),
-            1,
-            "asked again after a minute"
-        );
+        assert_eq!(sources.due(at(69)).len(), 1, "asked again after a minute");
         // Nobody is heard any more.
         sources.on_way(at(69), network(), false);
-        assert!(sources.to_ask(at(69) + FORGOTTEN).is_empty());
+        assert!(sources.due(at(69) + FORGOTTEN).is_empty());
     }
 
     #[test]
@@ -206,7 +202,7 @@ mod tests {
             for third in 0..=255 {
                 sources.note(now, IpAddr::from([10, third, 0, 1]), "lan0");
             }
-            let asked = sources.to_ask(now);
+            let asked = sources.due(now);
             assert!(asked.len() <= MAX_NETWORKS, "{} lookups", asked.len());
             for (network, _) in asked {
                 sources.on_way(now, network, false);

@@ -11,7 +11,7 @@ use bentpipe_sys::policy_rule::{MAIN, ProbePacket, StrayRoute};
 use bentpipe_sys::watch::{Change, Object};
 
 use super::tproxy::own_mark;
-use super::unanswered::{Sources, Unanswered};
+use super::unanswered::{Sources, UnansweredNetwork};
 use crate::client::intercept::{
     ForeignLook, Installed, Lack, RuleAhead, SeenInKernel, lacking, name_the_master, name_the_stray,
 };
@@ -33,7 +33,7 @@ pub(super) enum InterceptedPart {
     /// A rule of another program that takes away what is to be carried.
     Ahead(RuleAhead),
     /// The way back to hosts that another router of the LAN sends here.
-    WayBack(Unanswered),
+    WayBack(UnansweredNetwork),
     /// Something of table, rules, routes and settings.
     Lack(Lack),
 }
@@ -127,10 +127,10 @@ fn of_interfaces(rules: &Installed) -> Faults<InterceptedPart> {
 
 /// Asks for the ways back to networks of which nothing is known, and says which have none by an interface of the LAN, whose numbers
 /// are `lan`.
-fn ask_for_ways(sources: &Mutex<Sources>, lan: &[u32]) -> Vec<Unanswered> {
+fn ask_for_ways(sources: &Mutex<Sources>, lan: &[u32]) -> Vec<UnansweredNetwork> {
     let now = process::now();
     // Without the lock: connections wait for it.
-    let due = lock(sources).to_ask(now);
+    let due = lock(sources).due(now);
     for (network, host) in due {
         let leads_back = way_to(host).is_some_and(|device| lan.contains(&device));
         lock(sources).on_way(now, network, leads_back);

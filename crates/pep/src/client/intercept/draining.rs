@@ -4,21 +4,21 @@
 //! name lookups and the first packets of other flows: hosts send them again (TCP after 1, 3 and 7 s), and the next client takes them
 //! in. Connections that a gate has admitted already have their flow, and pass.
 
-use super::gate;
 use super::ruleset::OPENING;
+use super::{Carrying, gate};
 use crate::firewall::{Chain, Mark};
 
 /// Chain of these rules; it is empty while the client runs.
 const DRAINING: &str = "draining";
 
 /// The chain.
-pub(super) fn chain(draining: bool) -> Chain {
-    Chain::new(DRAINING).rules(rules(draining))
+pub(super) fn chain(carrying: Carrying) -> Chain {
+    Chain::new(DRAINING).rules(rules(carrying))
 }
 
 /// Script that has the chain of the `table` drop what is new, or not.
-pub(super) fn exchange(table: &str, draining: bool) -> String {
-    let rules = rules(draining).into_iter();
+pub(super) fn exchange(table: &str, carrying: Carrying) -> String {
+    let rules = rules(carrying).into_iter();
     let added = rules.map(|rule| format!("add rule inet {table} {DRAINING} {rule}\n"));
     format!(
         "flush chain inet {table} {DRAINING}\n{}",
@@ -26,13 +26,13 @@ pub(super) fn exchange(table: &str, draining: bool) -> String {
     )
 }
 
-fn rules(draining: bool) -> Vec<String> {
-    match draining {
-        true => gate::admitted()
-            .into_iter()
-            .chain(["counter drop".to_owned()])
-            .collect(),
-        false => Vec::new(),
+fn rules(carrying: Carrying) -> Vec<String> {
+    match carrying {
+        Carrying::Draining => {
+            let dropped = ["counter drop".to_owned()];
+            gate::admitted().into_iter().chain(dropped).collect()
+        }
+        Carrying::Yes | Carrying::No => Vec::new(),
     }
 }
 
@@ -64,15 +64,18 @@ mod tests {
 
     #[test]
     fn only_what_was_admitted_passes_and_only_while_a_client_drains() {
-        assert!(!chain(false).to_string().contains("drop"));
-        let draining = chain(true).to_string();
+        assert!(!chain(Carrying::Yes).to_string().contains("drop"));
+        let draining = chain(Carrying::Draining).to_string();
         let (admitted, drop) = (
             draining.find("@admitted6 return"),
             draining.find("counter drop"),
         );
         assert!(admitted.unwrap() < drop.unwrap(), "{draining}");
-        let script = exchange("t", true);
+        let script = exchange("t", Carrying::Draining);
         assert!(script.starts_with("flush chain inet t draining\nadd rule inet t draining"));
-        assert_eq!(exchange("t", false), "flush chain inet t draining\n");
+        assert_eq!(
+            exchange("t", Carrying::Yes),
+            "flush chain inet t draining\n"
+        );
     }
 }

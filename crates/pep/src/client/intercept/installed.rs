@@ -21,7 +21,7 @@ use super::kept::{self, Count, Kept, LearnedAddress};
 use super::kernel_answer::KernelAnswer;
 use super::lan::Lan;
 use super::upkeep::{self, Lack, Wanted};
-use super::{Interception, REFUSED_FOR, barrier, invalid};
+use super::{Carrying, Interception, REFUSED_FOR, barrier, invalid};
 use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_device};
 use surroundings::brought_up_to_date;
 pub(super) use surroundings::let_go;
@@ -204,7 +204,10 @@ impl Installed {
         }
         // Whoever changes something else may not know yet that the client drains, and it never ceases to.
         let changed = &Interception {
-            draining: changed.draining || self.current.draining,
+            carrying: match self.current.carrying {
+                Carrying::Draining => Carrying::Draining,
+                Carrying::Yes | Carrying::No => changed.carrying,
+            },
             ..changed.clone()
         };
         if self.change_gates(changed)? {

@@ -99,10 +99,20 @@ pub struct Interception {
     pub rules: Vec<Rule>,
     /// Traffic that cannot be carried goes in clear: while not `carrying`, and without listeners or device.
     pub fail_open: bool,
-    /// True if there is a far side that answers; of account with `fail_open` alone.
-    pub carrying: bool,
-    /// True if what hosts begin is to wait for another client ([`Installed::drain`]).
-    pub draining: bool,
+    /// Whether what hosts begin is carried.
+    pub carrying: Carrying,
+}
+
+/// Whether what hosts begin is carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Carrying {
+    /// Carried.
+    #[default]
+    Yes,
+    /// Not carried, for the far side does not answer; of account with `fail_open` alone.
+    No,
+    /// Waits for another client ([`Installed::drain`]).
+    Draining,
 }
 
 /// Fate of traffic that is neither TCP nor DNS.
@@ -139,8 +149,7 @@ impl Interception {
             gates: Vec::new(),
             rules: Vec::new(),
             fail_open: false,
-            carrying: true,
-            draining: false,
+            carrying: Carrying::Yes,
         }
     }
 
@@ -166,7 +175,7 @@ impl Interception {
 
     /// True if traffic is taken in now.
     fn carries(&self) -> bool {
-        self.carrying || !self.fail_open
+        self.carrying != Carrying::No || !self.fail_open
     }
 
     /// Installs routes, forwarding and table in the calling thread's namespace, replacing leftovers.

@@ -53,7 +53,7 @@ pub(super) fn body(it: &Interception, lan: &Lan, inbound: &[Inbound], kept: &Kep
     }
     text.push_str(&refuse(it).to_string());
     text.push_str(&gate::chains(&it.gates));
-    text.push_str(&draining::chain(it.draining).to_string());
+    text.push_str(&draining::chain(it.carrying).to_string());
     text.push_str(&intercept(it).to_string());
     text.push_str(&printed(
         it.dns.map(|dns| lookups(it, dns)).into_iter().flatten(),
@@ -260,8 +260,8 @@ pub(super) fn names(it: &Interception) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Other;
     use super::super::hooks::{output, prerouting};
+    use super::super::{Carrying, Other};
     use super::*;
 
     fn position(text: &str, part: &str) -> usize {
@@ -351,7 +351,7 @@ mod tests {
         };
         assert!(!open(&it));
         // Carrying or not is of no account then.
-        it.carrying = false;
+        it.carrying = Carrying::No;
         assert!(!open(&it));
         it.fail_open = true;
         let (from_lan, own) = (printed(prerouting(&it, &[])), printed(output(&it)));

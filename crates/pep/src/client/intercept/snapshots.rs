@@ -11,7 +11,8 @@ use super::kept::{self, Count, Kept, LearnedAddress};
 use super::lan::Lan;
 use super::policy::{Action, Rule};
 use super::{
-    Device, DnsInterception, Interception, Other, RouterDns, TcpIntoDevice, guard, ruleset,
+    Carrying, Device, DnsInterception, Interception, Other, RouterDns, TcpIntoDevice, guard,
+    ruleset,
 };
 use crate::firewall::snapshot::compare;
 use crate::firewall::{CLIENT_TABLE, GUARD_TABLE, Settings};
@@ -210,7 +211,7 @@ fn clients() -> Vec<(&'static str, Interception)> {
         (
             "fail-open-silent",
             Interception {
-                carrying: false,
+                carrying: Carrying::No,
                 ..open.clone()
             },
         ),

@@ -15,8 +15,8 @@ use super::upkeep::mend;
 
 const PORT: u16 = 15_082;
 
-/// Longer than a host takes for its third attempt.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than a host takes for its fifth attempt, after 15 s: a busy machine misses some.
+const PATIENCE: Duration = Duration::from_secs(40);
 
 fn interception() -> Interception {
     Interception {

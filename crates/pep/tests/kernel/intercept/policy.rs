@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_pep::client::intercept::{
-    Action, Interception, LearnedAddress, Other, Rule, guard_listing, guard_off,
+    Action, Carrying, Interception, LearnedAddress, Other, Rule, guard_listing, guard_off,
 };
 use bentpipe_sys::netns::NetNs;
 use bentpipe_sys::socket::set_mark;
@@ -277,7 +277,7 @@ fn what_cannot_be_carried_goes_in_clear_where_that_is_asked_for() {
         }
     }
     assert_eq!(net.leaked(), 0, "it can be carried");
-    it.carrying = false;
+    it.carrying = Carrying::No;
     installed.at(|installed| installed.update(&it)).unwrap();
     for from in [&net.lan, &net.router] {
         send_other(from);
@@ -292,7 +292,7 @@ fn what_cannot_be_carried_goes_in_clear_where_that_is_asked_for() {
         connect(from, "192.0.2.1:81").unwrap_err();
         assert_eq!(net.leaked(), 0, "what is blocked stays so");
     }
-    it.carrying = true;
+    it.carrying = Carrying::Yes;
     installed.at(|installed| installed.update(&it)).unwrap();
     drop(echo);
     send_other(&net.lan);

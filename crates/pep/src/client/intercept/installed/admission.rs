@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use bentpipe_sys::{nft, nftables};
 
-use super::super::Interception;
 use super::super::draining;
 use super::super::gate::{self, ADMITTED_FOR};
+use super::super::{Carrying, Interception};
 use super::Installed;
 use crate::firewall::CLIENT_TABLE;
 
@@ -33,8 +33,12 @@ impl Installed {
     /// # Errors
     /// As [`Self::update`].
     pub fn drain(&mut self) -> io::Result<()> {
+        if !self.current.carries() {
+            // What hosts begin goes in clear, as it did before.
+            return Ok(());
+        }
         let draining = Interception {
-            draining: true,
+            carrying: Carrying::Draining,
             ..self.current.clone()
         };
         self.update(&draining)
@@ -45,7 +49,10 @@ impl Installed {
     pub(super) fn change_gates(&mut self, changed: &Interception) -> io::Result<bool> {
         let current = Interception {
             gates: changed.gates.clone(),
-            draining: changed.draining,
+            carrying: match changed.carrying {
+                Carrying::Draining if self.current.carries() => Carrying::Draining,
+                _ => self.current.carrying,
+            },
             ..self.current.clone()
         };
         let differs = *changed != self.current && *changed == current;
@@ -53,7 +60,7 @@ impl Installed {
             return Ok(false);
         }
         let gates = gate::exchange(CLIENT_TABLE, &changed.gates);
-        let draining = draining::exchange(CLIENT_TABLE, changed.draining);
+        let draining = draining::exchange(CLIENT_TABLE, changed.carrying);
         nft::apply(&format!("{gates}{draining}"))?;
         self.current = current;
         self.remember()?;
