@@ -34,11 +34,17 @@ fn connect(user: &Place, to: SocketAddr, time: Duration) -> Result<TcpStream> {
     Ok(user.at(connecting)??)
 }
 
+/// What `status` says; the client is healthy meanwhile, for a host may forge addresses.
 fn status(site: &Site) -> Result<String> {
-    let mut command = Command::new(BENTPIPE);
-    let socket = site.client_home().join("client.sock");
-    let output = command.args(["status", "--check", "--socket"]).arg(socket);
-    Ok(String::from_utf8(output.output()?.stdout)?)
+    let ask = |options: &[&str]| {
+        let mut command = Command::new(BENTPIPE);
+        let socket = site.client_home().join("client.sock");
+        command.arg("status").args(options);
+        command.arg("--socket").arg(socket).output()
+    };
+    let health = ask(&["--check"])?;
+    ensure!(health.status.success(), "{health:?}");
+    Ok(String::from_utf8(ask(&[])?.stdout)?)
 }
 
 fn tell_and_mend(site: &Site) -> Result<()> {

@@ -58,6 +58,8 @@ struct PartRepairs {
     missing: Option<String>,
     /// Reason why it could not be put back, as the log was told.
     failing: Option<String>,
+    /// True if others are the cause.
+    of_others: bool,
 }
 
 impl PartRepairs {
@@ -71,6 +73,7 @@ impl PartRepairs {
             retry_at: None,
             missing: None,
             failing: None,
+            of_others: false,
         }
     }
 
@@ -118,6 +121,7 @@ impl Keeper {
                 .entry(fault.part.clone())
                 .or_insert_with(|| PartRepairs::new(now));
             part.missing = Some(fault.state.to_owned());
+            part.of_others = fault.of_others;
             part.grant(now);
             let earliest = part.last.map_or(now, |last| last + part.wait());
             let at = part.retry_at.unwrap_or(earliest);
@@ -203,6 +207,7 @@ impl Keeper {
                 .map(|last| now.saturating_duration_since(last).as_secs()),
             last_by: part.by.clone(),
             fault: part.failing.clone().or_else(|| part.missing.clone()),
+            of_others: part.of_others,
         });
         let unseen = self.unseen.iter().map(|reason| KernelRepair {
             part: "rules, routes and table".into(),
@@ -210,6 +215,7 @@ impl Keeper {
             last_s: None,
             last_by: None,
             fault: Some(format!("cannot be seen: {reason}")),
+            of_others: false,
         });
         report.chain(unseen).collect()
     }
@@ -235,6 +241,7 @@ mod tests {
             state: "is gone",
             object: Object::Rule,
             gravity: NoticeLevel::Error,
+            of_others: false,
         }
     }
 

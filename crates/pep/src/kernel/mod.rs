@@ -62,6 +62,11 @@ pub(crate) trait KernelPart {
     fn gravity(&self) -> NoticeLevel {
         NoticeLevel::Error
     }
+
+    /// True if others are the cause, who may be hosts of the LAN: it is told, and no reason to call the daemon unhealthy.
+    fn is_of_others(&self) -> bool {
+        false
+    }
 }
 
 /// Parts that are not as they should be, and the difference of each: "is gone", "was changed".
@@ -108,6 +113,8 @@ struct KernelFault {
     object: Object,
     /// Level of the line that says that it cannot be put back.
     gravity: NoticeLevel,
+    /// True if others are the cause.
+    of_others: bool,
 }
 
 impl KernelFault {
@@ -117,6 +124,7 @@ impl KernelFault {
             state,
             object: part.object(),
             gravity: part.gravity(),
+            of_others: part.is_of_others(),
         }
     }
 }

@@ -49,6 +49,9 @@ pub struct KernelRepair {
     /// Difference of the part now, or why it cannot be put back; absent while it is as it should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// True if others are the cause of the fault, hosts of the LAN for instance: the daemon is healthy all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_others: bool,
 }
 
 impl Display for KernelRepair {
@@ -111,6 +114,7 @@ mod tests {
                 last_s,
                 last_by: Some("\"ip\" (pid 7)".into()),
                 fault: fault.map(str::to_owned),
+                of_others: false,
             };
             part.to_string()
         };

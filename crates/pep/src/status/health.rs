@@ -10,11 +10,8 @@ impl StatusReport {
     /// # Errors
     /// The reason why it is not healthy.
     pub fn health(&self) -> Result<String, String> {
-        if let Some((part, fault)) = self
-            .kernel
-            .iter()
-            .find_map(|part| Some((&part.part, part.fault.as_ref()?)))
-        {
+        let mut own = self.kernel.iter().filter(|part| !part.of_others);
+        if let Some((part, fault)) = own.find_map(|part| Some((&part.part, part.fault.as_ref()?))) {
             return Err(format!("{part}: {fault}"));
         }
         match &self.side {

@@ -240,7 +240,7 @@ impl Files {
             }
             Record::Snapshot(snapshot) => {
                 if let Some(probes) = &mut self.probes {
-                    let mut lines = snapshot.lines().into_iter();
+                    let mut lines = snapshot.lines();
                     probes.write(|probes| lines.try_for_each(|line| writeln!(probes, "{line}")))?;
                 }
             }

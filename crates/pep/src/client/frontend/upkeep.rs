@@ -60,6 +60,11 @@ impl KernelPart for InterceptedPart {
         }
     }
 
+    /// A host that forges addresses could have a health check restart the client.
+    fn is_of_others(&self) -> bool {
+        matches!(self, Self::WayBack(_))
+    }
+
     fn object(&self) -> Object {
         match self {
             Self::Device => Object::Link(device::NAME.to_owned()),
