@@ -308,7 +308,7 @@ impl ClientConfig {
             links: file.link,
             open_wait: file.open_wait.map_or(DEFAULT_OPEN_WAIT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
-            state_dir: state_dir(source, file.state_dir.as_deref()),
+            state_dir: state_dir(source, file.state_dir.as_ref())?,
             memory: MemoryCeilings {
                 tunnel: file.limits.memory.unwrap_or(DEFAULT_MEMORY),
                 total: value::total_memory(source, file.limits.total_memory.as_ref())?,
@@ -342,7 +342,7 @@ struct QuicClientFile {
     metering: Option<Spanned<Metering>>,
     open_wait: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,
-    state_dir: Option<PathBuf>,
+    state_dir: Option<Spanned<PathBuf>>,
     #[serde(default)]
     limits: ClientLimits,
     #[serde(default)]

@@ -46,6 +46,7 @@ use bentpipe_units::ByteCount;
 pub use bentpipe_units::TimeSpan;
 use rustix::process::geteuid;
 use serde::Deserialize;
+use toml::Spanned;
 
 pub use bentpipe_config::{ConfigError, Place, Placed};
 pub use client::{ClientConfig, Direction, Link, MemoryCeilings, Server, WirePreference};
@@ -142,8 +143,22 @@ fn owns_shared() -> bool {
 }
 
 /// The state directory: `named` by the file, relative to it, or the default.
-fn state_dir(source: &Source, named: Option<&Path>) -> PathBuf {
-    named.map_or_else(default_state_dir, |named| source.resolve(named))
+fn state_dir(source: &Source, named: Option<&Spanned<PathBuf>>) -> Result<PathBuf, ConfigError> {
+    let Some(named) = named else {
+        return Ok(default_state_dir());
+    };
+    check_path(source, "state_dir", named)?;
+    Ok(source.resolve(named.get_ref()))
+}
+
+/// Refuses a path that names nothing: an empty one would be the directory of the file, and none has a NUL.
+fn check_path(source: &Source, key: &str, path: &Spanned<PathBuf>) -> Result<(), ConfigError> {
+    let fault = match path.get_ref().as_os_str().as_encoded_bytes() {
+        [] => "is empty; name a path, or leave the key out",
+        bytes if bytes.contains(&0) => "has a NUL character, which no path can have; remove that",
+        _ => return Ok(()),
+    };
+    Err(source.error(&path.span(), format!("`{key}` {fault}")))
 }
 
 impl fmt::Display for Role {

@@ -48,6 +48,7 @@ pub(super) fn socket(
     let Some(path) = path else {
         return Ok(None);
     };
+    super::check_path(source, "status_socket", &path)?;
     let span = path.span();
     let path = source.resolve_placed(path);
     let length = path.as_os_str().len();

@@ -161,7 +161,7 @@ impl PepConfig {
             les,
             limits: limits(source, file.limits)?,
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
-            state_dir: state_dir(source, file.state_dir.as_deref()),
+            state_dir: state_dir(source, file.state_dir.as_ref())?,
             monitoring: Monitoring::checked(source, file.status_socket, file.metrics, file.page)?,
             sandbox: file.sandbox,
         })
@@ -296,7 +296,7 @@ struct PepFile {
     #[serde(default)]
     limits: LimitsTable,
     drain_timeout: Option<TimeSpan>,
-    state_dir: Option<PathBuf>,
+    state_dir: Option<Spanned<PathBuf>>,
     #[serde(default)]
     allow_classical: bool,
     status_socket: Option<Spanned<PathBuf>>,

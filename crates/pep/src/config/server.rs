@@ -126,7 +126,7 @@ impl ServerConfig {
                 })?,
             },
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
-            state_dir: state_dir(source, file.state_dir.as_deref()),
+            state_dir: state_dir(source, file.state_dir.as_ref())?,
             controller: file.controller,
             monitoring: Monitoring::checked(source, file.status_socket, file.metrics, file.page)?,
             responder: file.responder.map(|table| table.placed(source)),
@@ -171,7 +171,7 @@ struct QuicServerFile {
     packets: Option<Spanned<Packets>>,
     connect_timeout: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,
-    state_dir: Option<PathBuf>,
+    state_dir: Option<Spanned<PathBuf>>,
     #[serde(default, deserialize_with = "value::text")]
     controller: Kind,
     #[serde(default)]
