@@ -3,6 +3,7 @@
 //! What they hold is decided elsewhere (`paths.rs`, `client/memory.rs`). Nothing here is needed to run: whoever loses
 //! these files loses what was learned, no more.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bentpipe_config::directory;
-use rustix::fs::OFlags;
+use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
+use rustix::io::Errno;
 use tokio::runtime::Handle;
 
 /// Opens a regular file for reading.
@@ -72,7 +74,10 @@ fn exchange(
     kept: impl FnOnce(&File) -> io::Result<()>,
 ) -> io::Result<()> {
     fs::create_dir_all(directory(file))?;
-    let aside = file.with_extension("new");
+    // A name that no other program gives its files, for what bears it is removed.
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".bentpipe-new");
+    let aside = file.with_file_name(name);
     // One that was left behind may have another mode, or be a link that somebody else has put there.
     match fs::remove_file(&aside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -87,6 +92,42 @@ fn exchange(
     new.write_all(bytes)?;
     kept(&new)?;
     fs::rename(aside, file)
+}
+
+/// Reason why nothing can be remembered in `directory`, whatever the file; `None` if there is none, or it is still to be made.
+fn fault_of(directory: &Path) -> Option<&'static str> {
+    match fs::metadata(directory) {
+        Ok(found) if !found.is_dir() => Some("is no directory"),
+        Ok(_) => {
+            let wanted = Access::WRITE_OK | Access::EXEC_OK;
+            let usable = accessat(CWD, directory, wanted, AtFlags::EACCESS);
+            (usable == Err(Errno::ACCESS)).then_some("may not be written by the daemon's user")
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            Some("lies below what is no directory")
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Some("may not be entered by the daemon's user")
+        }
+        Err(_) => None,
+    }
+}
+
+/// True if `directory` is at fault for all of its files, which the log is told once.
+pub(crate) fn is_lost(directory: &Path) -> bool {
+    static TOLD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let Some(fault) = fault_of(directory) else {
+        return false;
+    };
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if told.insert(directory.to_owned()) {
+        tracing::warn!(
+            "state directory {} {fault}: nothing is remembered, and what was is unknown; mend it, or set `state_dir`, and \
+             restart this daemon",
+            directory.display()
+        );
+    }
+    true
 }
 
 /// One file of the state directory that is replaced again and again, in order, without holding up its writer.
@@ -175,6 +216,9 @@ impl StateFile {
             Err(error) => Err(error.to_string()),
         };
         content.unwrap_or_else(|error| {
+            if is_lost(directory(path)) {
+                return T::default();
+            }
             tracing::warn!(
                 "{} is ignored and will be written anew: {error}",
                 path.display()
@@ -220,6 +264,7 @@ impl FileShared {
             return;
         }
         if let Err(error) = replace(&self.path, bytes)
+            && !is_lost(directory(&self.path))
             && !self.complained.swap(true, Ordering::Relaxed)
         {
             tracing::warn!(
@@ -234,6 +279,19 @@ impl FileShared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_is_none_is_at_fault_itself() {
+        let place = tempfile::tempdir().expect("a directory");
+        let file = place.path().join("file");
+        fs::write(&file, b"precious").expect("it is ours");
+        assert_eq!(fault_of(place.path()), None);
+        assert_eq!(fault_of(&place.path().join("late")), None, "it is made");
+        assert_eq!(fault_of(&file), Some("is no directory"));
+        let below = fault_of(&file.join("state"));
+        assert_eq!(below, Some("lies below what is no directory"));
+        assert!(is_lost(&file) && !is_lost(place.path()));
+    }
 
     #[test]
     fn a_directory_that_is_removed_in_use_is_made_again() {

@@ -108,6 +108,7 @@ impl Meter {
         self.written = (process::now(), count.bytes());
         let bytes = serde_json::to_vec(&count).expect("a count has string keys only");
         if let Err(error) = state::replace(&self.file, &bytes)
+            && !state::is_lost(bentpipe_config::directory(&self.file))
             && !std::mem::replace(&mut self.complained, true)
         {
             tracing::warn!(
@@ -261,6 +262,7 @@ fn read(file: &std::path::Path) -> Option<Saved> {
     let bytes = match state::read(file, MAX_FILE) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(_) if state::is_lost(bentpipe_config::directory(file)) => return None,
         Err(error) => {
             tracing::warn!(
                 "{} is ignored: {error}: bytes are counted anew",
