@@ -94,7 +94,7 @@ impl FromStr for Decibel {
             .and_then(|number| number.parse::<f64>().ok())
             .filter(|value| value.abs() <= LARGEST)
             .map(Self::new)
-            .ok_or_else(|| ParseQuantityError {
+            .ok_or_else(|| ParseQuantityError::Form {
                 text: text.to_owned(),
                 kind: "a level",
                 example: "\"16.05 dB\"",

@@ -7,23 +7,44 @@
 /// A unit's name and its size in base units (bit/s, bytes, nanoseconds), largest first in a table.
 pub(crate) type Unit = (&'static str, u64);
 
-/// A string that is not the quantity it should be. The message quotes the text and shows an accepted form.
+/// A string that is not the quantity it should be. The message quotes the text, and shows an accepted form if it has another.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {kind}; write it as in {example} ({accepted})")]
-pub struct ParseQuantityError {
-    pub(crate) text: String,
-    pub(crate) kind: &'static str,
-    pub(crate) example: &'static str,
-    pub(crate) accepted: String,
+pub enum ParseQuantityError {
+    /// The text has another form.
+    #[error("`{text}` is not {kind}; write it as in {example} ({accepted})")]
+    Form {
+        /// Text that was read.
+        text: String,
+        /// Kind of quantity, with its article.
+        kind: &'static str,
+        /// Text that would be accepted.
+        example: &'static str,
+        /// Units.
+        accepted: String,
+    },
+    /// The quantity exceeds 64 bits of base units.
+    #[error("`{text}` is more than {kind} can be; choose less")]
+    TooLarge {
+        /// Text that was read.
+        text: String,
+        /// Kind of quantity, with its article.
+        kind: &'static str,
+    },
 }
 
 /// `text` in base units, or `None` if it is malformed, has an unknown unit or exceeds 64 bits.
 pub(crate) fn parse(text: &str, units: &[Unit]) -> Option<u64> {
+    let (number, scale) = split(text, units)?;
+    scaled(number, scale)
+}
+
+/// The number of `text`, and the size of its unit in base units.
+fn split<'a>(text: &'a str, units: &[Unit]) -> Option<(&'a str, u64)> {
     let text = text.trim();
     let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(unit_at);
     let (_, scale) = units.iter().find(|(name, _)| *name == unit.trim_start())?;
-    scaled(number, *scale)
+    Some((number, *scale))
 }
 
 /// `number` × `scale`, rounded to nearest.
@@ -55,16 +76,23 @@ pub(crate) fn format(
     }
 }
 
-/// The error for `text`, listing the units of the table.
+/// The error for `text`, which lists the units of the table if its form is wrong.
 pub(crate) fn error(
     text: &str,
     kind: &'static str,
     example: &'static str,
     units: &[Unit],
 ) -> ParseQuantityError {
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let number =
+        split(text, units).map(|(number, _)| number.split_once('.').unwrap_or((number, "0")));
+    let text = text.to_owned();
+    if number.is_some_and(|(whole, fraction)| digits(whole) && digits(fraction)) {
+        return ParseQuantityError::TooLarge { text, kind };
+    }
     let names: Vec<_> = units.iter().rev().map(|(name, _)| *name).collect();
-    ParseQuantityError {
-        text: text.to_owned(),
+    ParseQuantityError::Form {
+        text,
         kind,
         example,
         accepted: names.join(", "),

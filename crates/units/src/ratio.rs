@@ -47,7 +47,7 @@ impl FromStr for Ratio {
         value
             .ok()
             .and_then(Self::new)
-            .ok_or_else(|| ParseQuantityError {
+            .ok_or_else(|| ParseQuantityError::Form {
                 text: text.to_owned(),
                 kind: "a ratio",
                 example: "\"1 %\"",

@@ -41,7 +41,7 @@ macro_rules! signed_quantity {
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 parse(text, $unit, $limit)
                     .map(Self)
-                    .ok_or_else(|| ParseQuantityError {
+                    .ok_or_else(|| ParseQuantityError::Form {
                         text: text.to_owned(),
                         kind: $kind,
                         example: $example,

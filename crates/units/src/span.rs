@@ -79,6 +79,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_too_long_is_not_said_to_have_another_form() {
+        let error = "99999999 h".parse::<TimeSpan>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "`99999999 h` is more than a time span can be; choose less"
+        );
+        let error = "1.2.3 h".parse::<TimeSpan>().unwrap_err().to_string();
+        assert!(error.contains("is not a time span"), "{error}");
+    }
+
+    #[test]
     fn a_bare_number_is_refused() {
         let error = "250".parse::<TimeSpan>().unwrap_err().to_string();
         assert!(
