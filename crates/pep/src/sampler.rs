@@ -5,6 +5,7 @@ use std::time::Instant;
 use bentpipe_units::BitRate;
 use quinn_proto::Side;
 
+use crate::status::quantity;
 use crate::status::{
     Acks, ClassSource, Families, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving,
     Refused, Repairs, Sending, Session, Tunnel, TunnelState, Volumes, WireKind,
@@ -59,8 +60,9 @@ impl Sampler {
     pub(crate) fn tell_of_shed(&mut self, now: Instant, connection: &Connection, of: &str) {
         let total = connection.tunnel.stats().shed;
         if let Some(count) = self.shed.take(now, total) {
+            let connections = quantity(count, "connection");
             tracing::warn!(
-                "memory was used up, and {count} connections{of} that held most of it were reset: raise `memory` or `total_memory` \
+                "memory was used up, and {connections}{of} that held most of it had to be reset: raise `memory` or `total_memory` \
                  of [limits], whichever `status` shows near its end"
             );
         }

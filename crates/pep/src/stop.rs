@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use bentpipe_units::TimeSpan;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
@@ -45,7 +46,8 @@ impl StopSignal {
 
 /// Logs that the daemon stops, and that open flows have `patience` to end.
 pub(crate) fn tell_of_first(patience: Duration) {
-    tracing::info!(target: events::STATE, "stopping: open flows have {patience:?} to end");
+    let patience = TimeSpan::new(patience);
+    tracing::info!(target: events::STATE, "stopping: open flows have {patience} to end");
 }
 
 /// Logs that a second signal ends the daemon before its flows have ended.

@@ -16,6 +16,7 @@ use crate::certified::{CertifiedFiles, Validity};
 use crate::config::OriginConfig;
 use crate::keys::PublicKey;
 use crate::process::RunError;
+use crate::status::quantity;
 use crate::tls::key_exchange;
 
 use super::counts::UnlistedHubs;
@@ -98,10 +99,10 @@ impl Speakers {
 
     /// Text about both lists.
     pub(super) fn lists(&self) -> String {
-        let hubs = self.hubs.len();
+        let hubs = quantity(self.hubs.len() as u64, "hub");
         match &self.clients {
-            Some(clients) => format!("{hubs} hubs, {} clients", clients.len()),
-            None => format!("{hubs} hubs, all clients"),
+            Some(clients) => format!("{hubs}, {}", quantity(clients.len() as u64, "client")),
+            None => format!("{hubs}, all clients"),
         }
     }
 
