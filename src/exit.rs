@@ -30,8 +30,12 @@ pub(crate) enum Failure {
     Run(anyhow::Error),
     /// A configuration file is at fault; displays as `FILE:LINE: message`.
     Config(ConfigError),
+    /// The command line is at fault, in a way that only the command can tell.
+    Usage(String),
     /// A key is at fault.
     Key(String),
+    /// This user lacks a privilege.
+    Privilege(String),
     /// A daemon could not start or go on.
     Daemon(RunError),
     /// There is no daemon to ask.
@@ -49,12 +53,13 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Run(_) => 1,
+            Self::Usage(_) => 2,
             Self::Config(_) | Self::Key(_) | Self::Daemon(RunError::Key(_)) => 3,
             #[cfg(feature = "lab")]
             Self::Scenario(_) => 3,
             #[cfg(feature = "lab")]
             Self::Missing(_) => 4,
-            Self::Daemon(RunError::Privilege { .. }) => 4,
+            Self::Privilege(_) | Self::Daemon(RunError::Privilege { .. }) => 4,
             Self::Daemon(RunError::Bind { .. } | RunError::Taken { .. }) => 5,
             Self::Daemon(RunError::Io(_)) => 1,
             Self::NoDaemon(_) => 6,
@@ -78,7 +83,10 @@ impl fmt::Display for Failure {
                 | RunError::Taken { place: Some(_), .. }),
             ) => error.fmt(f),
             Self::Daemon(error) => write!(f, "bentpipe: {error}"),
-            Self::Key(fault) | Self::NoDaemon(fault) => write!(f, "bentpipe: {fault}"),
+            Self::Usage(fault)
+            | Self::Key(fault)
+            | Self::Privilege(fault)
+            | Self::NoDaemon(fault) => write!(f, "bentpipe: {fault}"),
         }
     }
 }

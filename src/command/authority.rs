@@ -60,33 +60,42 @@ pub(crate) fn show(place: &CaPlace) -> Result<(), Failure> {
 /// Deletes the CA, and says where it may still be trusted.
 pub(crate) fn remove(place: &CaPlace) -> Result<(), Failure> {
     let files = files(place)?;
-    let authority = Authority::read(&files);
-    let mut count = 0;
+    let authority = own(&files)?;
     // The key first: without it nothing can be signed.
     for file in [files.key(), files.certificate()] {
         match fs::remove_file(&file) {
-            Ok(()) => count += 1,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let fault = anyhow!("cannot delete {}: {error}", file.display());
                 return Err(Failure::Run(fault));
             }
+            _ => {}
         }
-    }
-    if count == 0 {
-        return Err(none(&files));
     }
     // Others may have put files there.
     let _ = fs::remove_dir(files.directory());
-    let (subject, fingerprint) = match &authority {
-        Ok(Some(authority)) => (authority.subject(), authority.fingerprint()),
-        Ok(None) | Err(_) => ("bentpipe local CA", "unknown".to_owned()),
-    };
+    let (subject, fingerprint) = (authority.subject(), authority.fingerprint());
     super::print(&format!(
         "Deleted {subject}, SHA-256 {fingerprint}; nothing can be signed by it any more.\n\
          It stays trusted where it was installed. To remove it there:\n{}",
         removing(subject),
     ))
+}
+
+/// The CA in `files`, which bentpipe has made: other programs call their files so, too.
+fn own(files: &Files) -> Result<Authority, Failure> {
+    let paths = [files.certificate(), files.key()];
+    if paths.iter().all(|path| path.symlink_metadata().is_err()) {
+        return Err(none(files));
+    }
+    let read = Authority::read(files).ok().flatten();
+    read.filter(Authority::is_of_bentpipe).ok_or_else(|| {
+        Failure::Run(anyhow!(
+            "{} is not the certificate of a CA that bentpipe has made, so it stays, and {} with it; delete them by hand if \
+             they are of no use to another program",
+            files.certificate().display(),
+            files.key().display()
+        ))
+    })
 }
 
 /// Names that the command line lists, or the client's configuration.

@@ -74,12 +74,10 @@ fn blocks() -> Blocks {
 
 fn query(options: &Status) -> Result<StatusReport, Failure> {
     let role = options.role.map(Into::into);
-    status::query(options.socket.as_deref(), role).map_err(|error| {
-        if error.is_no_daemon() {
-            Failure::NoDaemon(error.to_string())
-        } else {
-            Failure::Run(error.into())
-        }
+    status::query(options.socket.as_deref(), role).map_err(|error| match error {
+        error if error.is_no_daemon() => Failure::NoDaemon(error.to_string()),
+        error if error.is_forbidden() => Failure::Privilege(error.to_string()),
+        error => Failure::Run(error.into()),
     })
 }
 

@@ -74,6 +74,24 @@ fn a_ca_is_made_once_shown_and_removed() {
 }
 
 #[test]
+fn what_another_program_has_made_is_not_removed() {
+    let home = tempfile::tempdir().expect("a directory");
+    let [certificate, key] = ["ca.pem", "ca.key"].map(|name| home.path().join(name));
+    let place = home.path().to_str().expect("UTF-8");
+    for content in ["precious", ""] {
+        fs::write(&certificate, content).expect("a file");
+        fs::write(&key, "precious").expect("a file");
+        let ended = ca(&["remove", "--dir", place]);
+        ended.must_say(1, "bentpipe: ", &["ca.pem", "not the certificate of a CA"]);
+        assert!(certificate.exists() && key.exists());
+    }
+    fs::remove_file(&certificate).expect("it is ours");
+    let ended = ca(&["remove", "--dir", place]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(key.exists());
+}
+
+#[test]
 fn names_that_no_ca_may_be_for_are_refused() {
     for (name, why) in [
         ("com", "single label"),

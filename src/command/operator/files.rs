@@ -1,19 +1,36 @@
 //! Files that are made or changed for an operator: never half, never over others, and the daemon's own where it has a directory.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use bentpipe_pep::keys::PrivateKey;
 use tempfile::NamedTempFile;
 
-/// The directory of `file`, made if need be, closed to others.
-fn directory(file: &Path) -> io::Result<PathBuf> {
-    let directory = match file.parent() {
+/// Beginning of the names of files that are written aside.
+const PREFIX: &str = ".bentpipe-";
+
+/// The directory of `file`, which may be bare.
+fn beside(file: &Path) -> &Path {
+    match file.parent() {
         Some(directory) if !directory.as_os_str().is_empty() => directory,
         _ => Path::new("."),
-    };
+    }
+}
+
+/// What the system said, without the name of a file aside, which nobody knows.
+pub(in crate::command) fn plain(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    match text.split_once(" at path \"") {
+        Some((said, _)) => io::Error::new(error.kind(), said),
+        None => error,
+    }
+}
+
+/// The directory of `file`, made if need be, closed to others.
+fn directory(file: &Path) -> io::Result<PathBuf> {
+    let directory = beside(file);
     if !directory.exists() {
         DirBuilder::new()
             .recursive(true)
@@ -52,7 +69,7 @@ pub(in crate::command) fn make(file: &Path, text: &str) -> Result<(), String> {
     let made = || {
         let directory = directory(file)?;
         // Gone again unless it takes its name.
-        let mut made = NamedTempFile::with_prefix_in(".bentpipe-", &directory)?;
+        let mut made = NamedTempFile::with_prefix_in(PREFIX, &directory)?;
         made.write_all(text.as_bytes())?;
         give(made.as_file(), &directory)?;
         made.as_file().sync_all()?;
@@ -61,7 +78,7 @@ pub(in crate::command) fn make(file: &Path, text: &str) -> Result<(), String> {
     };
     made().map_err(|error: io::Error| match error.kind() {
         io::ErrorKind::AlreadyExists => exists(file, "; remove it first, or choose another name"),
-        _ => format!("cannot make {}: {error}", file.display()),
+        _ => format!("cannot make {}: {}", file.display(), plain(error)),
     })
 }
 
@@ -108,69 +125,54 @@ fn target(file: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 /// A changed copy of `file` beside it, with its mode and owner; takes its place by [`Draft::install`], or that of the file which it
-/// is a link to.
+/// is a link to. Gone again unless it is installed.
 pub(super) struct Draft<'a> {
     file: &'a Path,
     text: &'a str,
-    aside: PathBuf,
+    aside: NamedTempFile,
 }
 
 impl<'a> Draft<'a> {
-    /// Writes `text` aside.
+    /// Writes `text` aside, under a name that nothing had.
     pub(super) fn new(file: &'a Path, text: &'a str) -> Result<Self, String> {
-        let aside = file.with_extension("toml.new");
-        let draft = Self { file, text, aside };
         let write = || {
             let old = fs::metadata(file)?;
-            // Whoever owns the directory may have put a link there, to a file that root would then write to and give away.
-            match fs::remove_file(&draft.aside) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let mut options = OpenOptions::new();
-            let mut new = options
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&draft.aside)?;
+            let mut aside = NamedTempFile::with_prefix_in(PREFIX, beside(file))?;
+            let new = aside.as_file();
             if new.metadata()?.uid() != old.uid() {
-                fchown(&new, Some(old.uid()), Some(old.gid()))?;
+                fchown(new, Some(old.uid()), Some(old.gid()))?;
             }
             new.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
-            new.write_all(text.as_bytes())?;
-            new.sync_all()
+            aside.write_all(text.as_bytes())?;
+            aside.as_file().sync_all()?;
+            Ok(aside)
         };
-        write().map_err(|error: io::Error| {
-            format!("cannot write {}: {error}", draft.aside.display())
+        let aside = write().map_err(|error: io::Error| {
+            format!("cannot write beside {}: {}", file.display(), plain(error))
         })?;
-        Ok(draft)
+        Ok(Self { file, text, aside })
     }
 
     /// Where it is.
     pub(super) fn path(&self) -> &Path {
-        &self.aside
+        self.aside.path()
     }
 
     /// Has it take the file's place. A link stays, and the file that it leads to is replaced.
     pub(super) fn install(self) -> Result<(), String> {
-        let cannot =
-            |file: &Path, error: io::Error| format!("cannot replace {}: {error}", file.display());
+        let cannot = |file: &Path, error: io::Error| {
+            format!("cannot replace {}: {}", file.display(), plain(error))
+        };
         let target = target(self.file).map_err(|error| cannot(self.file, error))?;
-        match target {
-            None => fs::rename(&self.aside, self.file).map_err(|error| cannot(self.file, error)),
+        let (aside, file) = match &target {
+            None => (self.aside, self.file),
             // Names in the file are relative to the link, so the copy beside that was the one to check; only beside the target
             // it can take its place whole.
-            Some(target) => {
-                let copy = Draft::new(&target, self.text)?;
-                fs::rename(&copy.aside, &target).map_err(|error| cannot(&target, error))
-            }
-        }
-    }
-}
-
-impl Drop for Draft<'_> {
-    fn drop(&mut self) {
-        // Gone already if it was installed.
-        let _ = fs::remove_file(&self.aside);
+            Some(target) => (Draft::new(target, self.text)?.aside, &**target),
+        };
+        let installed = aside.persist(file);
+        installed
+            .map(drop)
+            .map_err(|fault| cannot(file, fault.error))
     }
 }

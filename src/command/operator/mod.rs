@@ -10,7 +10,7 @@ mod files;
 mod init;
 mod join;
 
-pub(super) use files::{give, key_text, make, make_all, refuse_existing};
+pub(super) use files::{give, key_text, make, make_all, plain, refuse_existing};
 
 pub(crate) use clients::{add, list, remove};
 pub(crate) use init::init;

@@ -39,6 +39,9 @@ const SKEW: Duration = Duration::from_hours(24);
 /// Longest certificate of a CA that is read, bytes: [`MAX_NAMES`] of the longest names.
 const MAX_PEM: u64 = 64 * 1024;
 
+/// Beginning of the name of every CA that is made here, before its date.
+const SUBJECT: &str = "bentpipe local CA";
+
 /// Directory of the CA in the state directory.
 const DIRECTORY: &str = "ca";
 
@@ -72,7 +75,7 @@ pub fn make(names: &[TrustedName]) -> Result<Made, String> {
 }
 
 fn parameters(names: &[TrustedName], now: Duration) -> CertificateParams {
-    let mut parameters = issuing(&format!("bentpipe local CA {}", date(now.as_secs())));
+    let mut parameters = issuing(&format!("{SUBJECT} {}", date(now.as_secs())));
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     // Certificates have no fractions of seconds.
     parameters.not_before = epoch + Duration::from_secs(now.saturating_sub(SKEW).as_secs());
@@ -129,7 +132,7 @@ impl Authority {
         };
         let parsed = Self::parse(&bytes);
         parsed.map(Some).ok_or_else(|| {
-            format!("{name} holds no CA for named hosts; `bentpipe ca remove`, then make one with `bentpipe ca init`")
+            format!("{name} holds no CA for named hosts; delete it, then make one with `bentpipe ca init`")
         })
     }
 
@@ -157,6 +160,12 @@ impl Authority {
     #[must_use]
     pub fn subject(&self) -> &str {
         &self.subject
+    }
+
+    /// True if the CA is one that [`make`] has made, by its name.
+    #[must_use]
+    pub fn is_of_bentpipe(&self) -> bool {
+        self.subject.starts_with(SUBJECT)
     }
 
     /// Names that the CA is for; names below them are, too.

@@ -4,13 +4,16 @@
 //! `$RUNTIME_DIRECTORY`, `/run/bentpipe` of root or of its owner, `/run/user/UID/bentpipe`,
 //! `/tmp/bentpipe-UID` (`directory.rs`). Nothing is asked, bound or removed in a directory that somebody else may write. Whether a socket
 //! is alive is asked of the socket itself: a dead daemon's refuses connections, whatever has become of its process id.
+//!
+//! Who asks removes nothing. A daemon removes its own socket, and replaces or removes those of dead daemons (`left.rs`).
 
 mod directory;
 mod error;
+mod left;
 mod query;
 
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,6 +31,7 @@ pub use error::SocketError;
 use error::are_files_closed;
 #[cfg(target_os = "linux")]
 pub(crate) use error::on_closed_files;
+use left::{FileId, Occupant};
 #[cfg(test)]
 pub(super) use query::query_in;
 pub use query::{Found, QueryError, query};
@@ -54,6 +58,8 @@ pub struct StatusSocket {
 struct BoundSocket {
     listener: UnixListener,
     path: PathBuf,
+    /// File that this process has made at the path.
+    file: FileId,
 }
 
 impl fmt::Debug for StatusSocket {
@@ -202,9 +208,10 @@ impl StatusSocket {
         }
         let path = bound.path.display();
         match listen(&bound.path) {
-            Ok(listener) => {
+            Ok((listener, file)) => {
                 tracing::warn!("status socket {path} was removed by another program; it is back");
                 bound.listener = listener;
+                bound.file = file;
             }
             Err(error) if !std::mem::replace(told, true) => tracing::warn!(
                 "status socket {path} was removed by another program and cannot be bound again: {}; `bentpipe status` does \
@@ -224,9 +231,7 @@ impl BoundSocket {
         for directory in directories {
             match directory.make() {
                 Ok(()) => {
-                    for socket in directory.sockets() {
-                        drop(connect(&socket, true));
-                    }
+                    directory.sockets().for_each(|socket| left::clear(&socket));
                     let name = format!("{role}-{}.sock", std::process::id());
                     return Self::at(directory.path().join(name), are_files_closed());
                 }
@@ -243,39 +248,45 @@ impl BoundSocket {
 
     /// Binds at `path`; says why not, where a sandbox closes the file system or does not.
     fn at(path: PathBuf, closed: bool) -> Result<Self, SocketError> {
-        if let Ok(metadata) = fs::symlink_metadata(&path) {
-            if !metadata.file_type().is_socket() {
-                return Err(SocketError::NotASocket(path));
-            }
-            if connect(&path, true).is_ok() {
-                return Err(SocketError::InUse(path));
-            }
+        match Occupant::of(&path) {
+            Occupant::Nothing | Occupant::Left => {}
+            Occupant::NoSocket => return Err(SocketError::NotASocket(path)),
+            Occupant::Daemon => return Err(SocketError::InUse(path)),
+            Occupant::Stranger => return Err(SocketError::Foreign(path)),
         }
         match listen(&path) {
-            Ok(listener) => Ok(Self { listener, path }),
+            Ok((listener, file)) => Ok(Self {
+                listener,
+                path,
+                file,
+            }),
             Err(source) => Err(SocketError::why(path, source, closed)),
         }
     }
 }
 
-/// Listens at `path`.
-fn listen(path: &Path) -> io::Result<UnixListener> {
+/// Listens at `path`, in the file that is returned.
+fn listen(path: &Path) -> io::Result<(UnixListener, FileId)> {
     // Renamed into place only when it listens and is closed to others: whoever sees it, sees it whole.
     let unborn = path.with_extension(format!("{}.new", std::process::id()));
     let listener = UnixListener::bind(&unborn)?;
     let placed = fs::set_permissions(&unborn, fs::Permissions::from_mode(0o600))
-        .and_then(|()| fs::rename(&unborn, path));
+        .and_then(|()| FileId::of(&unborn))
+        .and_then(|file| fs::rename(&unborn, path).map(|()| file));
     if placed.is_err() {
         // It would be in the way of the next try.
         let _ = fs::remove_file(&unborn);
     }
-    placed.map(|()| listener)
+    placed.map(|file| (listener, file))
 }
 
 impl Drop for BoundSocket {
     fn drop(&mut self) {
-        // Gone already is as good; nothing else can be done on the way out.
-        let _ = fs::remove_file(&self.path);
+        // Another program may have put something else there since.
+        if FileId::of(&self.path).is_ok_and(|there| there == self.file) {
+            // Nothing else can be done on the way out.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -290,14 +301,9 @@ pub(crate) fn run_directories() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Connects to `socket`; one of `ours` that a dead daemon left behind is removed.
-fn connect(socket: &Path, ours: bool) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect(socket).inspect_err(|error| {
-        if ours && error.kind() == io::ErrorKind::ConnectionRefused {
-            // Of another user, perhaps: then it stays.
-            let _ = fs::remove_file(socket);
-        }
-    })?;
+/// Connects to `socket`, and waits no longer than that for its answers.
+fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     Ok(stream)
 }

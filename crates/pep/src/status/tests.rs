@@ -423,9 +423,13 @@ fn sockets_of_the_dead_are_removed_and_of_the_living_kept() {
             let socket = StatusSocket::bind_in(&directories, Role::Client).unwrap();
             let dead = directories[0].path().join("server-1.sock");
             drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+            fs::set_permissions(&dead, fs::Permissions::from_mode(0o600)).unwrap();
+            // A file of that name refuses connections, too.
+            let named = directories[0].path().join("client-2.sock");
+            fs::write(&named, "precious").unwrap();
             let again = StatusSocket::bind_in(&directories, Role::Client).unwrap_err();
             assert!(matches!(again, SocketError::InUse(_)), "{again}");
-            assert!(!dead.exists() && socket.path().unwrap().exists());
+            assert!(!dead.exists() && named.exists() && socket.path().unwrap().exists());
             let plain = directories[0].path().join("plain");
             fs::write(&plain, "precious").unwrap();
             // Nothing of others is removed, and no daemon ends: the socket is there as soon as it can be.
@@ -437,6 +441,24 @@ fn sockets_of_the_dead_are_removed_and_of_the_living_kept() {
             waiting.keep(&mut false);
             assert_eq!(waiting.path(), Some(&*plain));
             vec![socket]
+        },
+        || (),
+    );
+}
+
+#[test]
+fn what_another_program_puts_in_the_place_of_a_socket_outlives_the_daemon() {
+    let place = Place::new();
+    let directories = place.directories();
+    beside(
+        move || {
+            let socket = StatusSocket::bind_in(&directories, Role::Client).unwrap();
+            let path = socket.path().unwrap().to_owned();
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, "precious").unwrap();
+            drop(socket);
+            assert_eq!(fs::read(&path).unwrap(), b"precious");
+            Vec::new()
         },
         || (),
     );

@@ -4,7 +4,7 @@
 //! there says nothing: a directory counts only while it belongs to whom its name says and nobody else may write it.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{env, fmt, fs};
 
@@ -140,8 +140,10 @@ impl RunDirectory {
     /// The sockets in it, in order of name; none if it is not to be trusted.
     pub(super) fn sockets(&self) -> impl Iterator<Item = PathBuf> + use<> {
         let entries = self.check().and_then(|()| fs::read_dir(&self.path));
-        let paths = entries.into_iter().flatten().flatten();
-        let mut sockets: Vec<_> = paths
+        let entries = entries.into_iter().flatten().flatten();
+        let mut sockets: Vec<_> = entries
+            // Of the entry itself, not of what a link leads to.
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|end| end == "sock"))
             .collect();

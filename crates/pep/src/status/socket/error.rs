@@ -28,8 +28,11 @@ pub enum SocketError {
     #[error("status socket {} is served by another daemon; stop it or set another `status_socket`", .0.display())]
     InUse(PathBuf),
     /// Something that is no socket is in the way.
-    #[error("{} exists and is no socket; remove it or set another `status_socket`", .0.display())]
+    #[error("{} exists and is no socket; set another `status_socket`", .0.display())]
     NotASocket(PathBuf),
+    /// A socket that no daemon of this user has made is in the way.
+    #[error("{} is a socket of another program, or of another user's daemon, and stays; set another `status_socket`", .0.display())]
+    Foreign(PathBuf),
     /// The socket's directory is missing. To make it later is not enough where a sandbox is closed, which has what was there at the start.
     #[error(
         "status socket {} has no directory; make it{}", .path.display(),

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +41,12 @@ pub enum QueryError {
         /// Directories in which there is none.
         directories: Vec<String>,
     },
+    /// What is at the path given is no socket.
+    #[error("{} is no socket, so no daemon answers there; name the socket of one, or leave --socket out", .0.display())]
+    NoSocket(PathBuf),
+    /// This user may not ask the daemon at the socket given.
+    #[error("{} may not be asked by this user; run as root or as the daemon's user", .0.display())]
+    Forbidden(PathBuf),
     /// No daemon answers at the socket given.
     #[error("{}", unreachable(.socket, .source))]
     Unreachable {
@@ -65,7 +72,32 @@ impl QueryError {
     /// True if no daemon is there to ask, as opposed to an unclear question or answer.
     #[must_use]
     pub fn is_no_daemon(&self) -> bool {
-        matches!(self, Self::NoDaemon { .. } | Self::Unreachable { .. })
+        matches!(
+            self,
+            Self::NoDaemon { .. } | Self::NoSocket(_) | Self::Unreachable { .. }
+        )
+    }
+
+    /// True if a daemon may be there, and this user lacks the privilege to ask it.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Forbidden(_))
+    }
+
+    /// Reason why `socket` cannot be connected to, of what the kernel said.
+    fn why(socket: &Path, source: io::Error) -> Self {
+        let is_other = |found: fs::Metadata| !found.file_type().is_socket();
+        // A link may lead to a socket.
+        if fs::metadata(socket).is_ok_and(is_other) {
+            return Self::NoSocket(socket.to_owned());
+        }
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::Forbidden(socket.to_owned()),
+            _ => Self::Unreachable {
+                socket: socket.to_owned(),
+                source,
+            },
+        }
     }
 }
 
@@ -140,12 +172,9 @@ fn list<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> String {
 /// [`QueryError`] if there is none, there are several, or what answers is no daemon.
 pub fn query(socket: Option<&Path>, role: Option<Role>) -> Result<StatusReport, QueryError> {
     match socket {
-        Some(socket) => match connect(socket, true) {
+        Some(socket) => match connect(socket) {
             Ok(stream) => ask(socket, stream),
-            Err(source) => Err(QueryError::Unreachable {
-                socket: socket.to_owned(),
-                source,
-            }),
+            Err(source) => Err(QueryError::why(socket, source)),
         },
         None => query_in(&RunDirectory::all(), role),
     }
@@ -163,7 +192,7 @@ pub(in crate::status) fn query_in(
         .flat_map(|directory| directory.sockets().map(move |socket| (directory, socket)))
         .filter(|(_, socket)| role.is_none_or(|role| is_of(socket, role)))
     {
-        let Ok(stream) = connect(&socket, directory.is_own()) else {
+        let Ok(stream) = connect(&socket) else {
             continue;
         };
         // Whoever answers is the directory's owner, or root: others cannot have bound it there.
