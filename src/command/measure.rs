@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use bentpipe_pep::client::measure::{self, Fault, Report, Wishes};
 use bentpipe_pep::config::ClientFile;
 use bentpipe_pep::status::MEASURED_FILE;
@@ -27,13 +27,18 @@ pub(crate) fn run(options: &Measure) -> Result<(), Failure> {
     let page = options.report.as_deref().map(Page);
     // Known before bytes are spent. What an interruption leaves is nothing, so the file is not kept meanwhile.
     if let Some(page) = &page {
-        page.aside().map(drop).with_context(|| page.fault())?;
+        page.aside()
+            .map(drop)
+            .map_err(operator::plain)
+            .with_context(|| page.fault())?;
     }
     let url = options.url.as_deref();
     let report = measure::run(&file, url, &wishes, &mut tell);
     let report = report.map_err(|fault| match fault {
         Fault::FrontEnd(..) => Failure::NoDaemon(fault.to_string()),
-        fault => Failure::Run(fault.into()),
+        fault if fault.is_usage() => Failure::Usage(fault.to_string()),
+        // Each fault names its cause itself.
+        fault => Failure::Run(anyhow!(fault.to_string())),
     })?;
     match options.json {
         true => super::print(&report.to_json()),
@@ -41,7 +46,9 @@ pub(crate) fn run(options: &Measure) -> Result<(), Failure> {
     }?;
     remember(&file, &report);
     if let Some(page) = &page {
-        page.write(&report).with_context(|| page.fault())?;
+        page.write(&report)
+            .map_err(operator::plain)
+            .with_context(|| page.fault())?;
         tell(&format!("report in {}", page.0.display()));
     }
     Ok(())
@@ -100,7 +107,7 @@ impl Page<'_> {
         let mut aside = self.aside()?;
         aside.write_all(report.to_html()?.as_bytes())?;
         aside.as_file().sync_all()?;
-        aside.persist(self.0)?;
+        aside.persist(self.0).map_err(|fault| fault.error)?;
         Ok(())
     }
 }

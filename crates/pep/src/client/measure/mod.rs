@@ -22,6 +22,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 pub use bentpipe_units::ByteCount;
+use bentpipe_units::TimeSpan;
 use thiserror::Error;
 use tokio::time::sleep_until;
 
@@ -61,8 +62,25 @@ pub enum Fault {
     #[error("refused: {0}")]
     Refused(String),
     /// HTTP failed.
-    #[error("the transfer broke off: {0}")]
-    Http(#[from] hyper::Error),
+    #[error("the transfer with {host} broke off: {why}")]
+    Http {
+        /// Host that was asked.
+        host: String,
+        /// Cause of the failure.
+        why: String,
+    },
+    /// The answer is shorter than what was to be transferred.
+    #[error(
+        "{host} holds {found} bytes there, fewer than the {asked} to measure; name a larger file, or choose a smaller --size"
+    )]
+    Short {
+        /// Host that was asked.
+        host: String,
+        /// Bytes of the answer.
+        found: u64,
+        /// Bytes that were asked for.
+        asked: u64,
+    },
     /// The host answered with another status than success.
     #[error("answered with status {0}")]
     Status(u16),
@@ -70,11 +88,14 @@ pub enum Fault {
     #[error("the URL leads on to {0}; measure that")]
     Redirected(String),
     /// A transfer did not end.
-    #[error("a transfer took longer than {0:?}")]
+    #[error("a transfer took longer than {}", TimeSpan::new(*.0))]
     TooSlow(Duration),
     /// The URL cannot be used.
     #[error("{0}")]
     Url(String),
+    /// The host has no address that this machine reaches past the tunnel.
+    #[error("{0} has no address that this machine reaches past the tunnel")]
+    NoAddress(String),
     /// The client has no tunnel that answers, for this reason.
     #[error(
         "the tunnel is not up, so there is nothing to measure: {0}; `bentpipe doctor` and the client's log say more"
@@ -105,6 +126,27 @@ pub enum Fault {
     /// The system failed.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+impl Fault {
+    /// True if the command line is at fault, whatever the network does.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Url(_) | Self::Plan(_))
+    }
+
+    /// Fault of a transfer with `host` that HTTP broke off.
+    fn http(host: &str, error: &hyper::Error) -> Self {
+        // What hyper says itself is that there is an error.
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        Self::Http {
+            host: host.to_owned(),
+            why: cause.to_string(),
+        }
+    }
 }
 
 /// Measures by the client of `file`, against `url` or else its server's responder. Tells `tell` the plan before the first
@@ -162,7 +204,9 @@ async fn measure(
                 let outcome = target.transfer(*kind, way, plan.bytes_of(*kind)).await;
                 match outcome {
                     Ok(took) => seconds[way as usize] = Some(took.as_secs_f64()),
-                    Err(fault @ (Fault::Mark(_) | Fault::FrontEnd(..))) => return Err(fault),
+                    Err(fault @ (Fault::Mark(_) | Fault::FrontEnd(..) | Fault::Short { .. })) => {
+                        return Err(fault);
+                    }
                     Err(fault) => row.failed(way, &fault),
                 }
             }
@@ -185,7 +229,7 @@ fn blame(config: &ClientConfig, fault: Fault) -> Fault {
         Fault::NoResponder(_)
             | Fault::Refused(_)
             | Fault::Connect(..)
-            | Fault::Http(_)
+            | Fault::Http { .. }
             | Fault::Io(_)
             | Fault::TooSlow(_)
     );

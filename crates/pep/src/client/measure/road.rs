@@ -161,7 +161,10 @@ async fn ask_socks5(mut stream: TcpStream, destination: &Destination) -> Result<
 
 /// Has the HTTP proxy at the other end of `stream` connect to `authority`.
 async fn ask_http(stream: TcpStream, authority: &str) -> Result<TcpStream, Fault> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let broken = |error: hyper::Error| Fault::http(authority, &error);
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(broken)?;
     let driver = tokio::spawn(connection.with_upgrades());
     let request = Request::builder()
         .method(Method::CONNECT)
@@ -169,11 +172,11 @@ async fn ask_http(stream: TcpStream, authority: &str) -> Result<TcpStream, Fault
         .header(HOST, authority)
         .body(http_body_util::Empty::<bytes::Bytes>::new())
         .map_err(|error| Fault::Refused(error.to_string()))?;
-    let response = sender.send_request(request).await?;
+    let response = sender.send_request(request).await.map_err(broken)?;
     if !response.status().is_success() {
         return Err(Fault::Refused(response.status().to_string()));
     }
-    let upgraded = hyper::upgrade::on(response).await?;
+    let upgraded = hyper::upgrade::on(response).await.map_err(broken)?;
     driver.abort();
     let parts = upgraded.downcast::<TokioIo<TcpStream>>();
     let parts = parts.map_err(|_| Fault::Refused("no bare connection".to_owned()))?;

@@ -62,9 +62,9 @@ impl Target {
         let host = uri.host().ok_or_else(|| wrong("names no host"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let port = uri.port_u16().unwrap_or(80);
-        let address = look_up(&config.front, host, port).await.ok_or_else(|| {
-            wrong("its host has no address that this machine reaches past the tunnel")
-        })?;
+        let address = look_up(&config.front, host, port)
+            .await
+            .ok_or_else(|| Fault::NoAddress(host.to_owned()))?;
         let direct = Road::past(&config.front, address);
         let destination = destination(host, port).ok_or_else(|| wrong("names no host"))?;
         let tunnel = Road::through(&config.front, destination, Some(address))?;
@@ -96,9 +96,7 @@ impl Target {
             ServerAddress::Ip(address) => Some(SocketAddr::new(address.ip(), token.port)),
             ServerAddress::Name { host, .. } => look_up(&config.front, host, token.port).await,
         };
-        let address = found.ok_or_else(|| {
-            Fault::Url(format!("{server} has no address that this machine reaches"))
-        })?;
+        let address = found.ok_or_else(|| Fault::NoAddress(server.to_string()))?;
         let direct = Road::past(&config.front, address);
         let host = address.to_string();
         let mut target = Self {

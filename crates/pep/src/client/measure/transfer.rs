@@ -44,11 +44,19 @@ impl Peer {
         }
     }
 
-    /// Downloads `path`, at most `most` bytes of it; the time that took, from before the connection was opened.
-    pub(super) async fn get(&self, path: &str, most: u64) -> Result<Duration, Fault> {
+    /// Downloads `length` bytes of `path`, which must have them; the time that took, from before the connection was opened.
+    pub(super) async fn get(&self, path: &str, length: u64) -> Result<Duration, Fault> {
         let begun = process::now();
-        self.exchange(Method::GET, path, 0, most).await?;
-        Ok(process::now() - begun)
+        let answer = self.exchange(Method::GET, path, 0, length).await?;
+        let took = process::now() - begun;
+        match answer.length < length {
+            true => Err(Fault::Short {
+                host: self.host.clone(),
+                found: answer.length,
+                asked: length,
+            }),
+            false => Ok(took),
+        }
     }
 
     /// Asks for nothing but the head of `path`, whatever that says.
@@ -87,23 +95,30 @@ impl Peer {
 
     /// The short answer to a request of the responder.
     pub(super) async fn ask(&self, path: &str) -> Result<Vec<u8>, Fault> {
-        self.exchange(Method::POST, path, 0, SHORT).await
+        let answer = self.exchange(Method::POST, path, 0, SHORT).await?;
+        Ok(answer.kept)
     }
 
-    /// One exchange over a new connection; what was read of the answer, if that is short.
+    /// One exchange over a new connection.
     async fn exchange(
         &self,
         method: Method,
         path: &str,
         sends: u64,
         most: u64,
-    ) -> Result<Vec<u8>, Fault> {
+    ) -> Result<ReadAnswer, Fault> {
+        let broken = |error: hyper::Error| Fault::http(&self.host, &error);
         let exchange = async {
             let stream = self.road.open().await?;
-            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+                .await
+                .map_err(broken)?;
             let driver = tokio::spawn(connection);
             let request = self.request(method, path, sends)?;
-            let answered = async { read(sender.send_request(request).await?, most).await };
+            let answered = async {
+                let response = sender.send_request(request).await.map_err(broken)?;
+                read(response, most, broken).await
+            };
             let answered = answered.await;
             driver.abort();
             answered
@@ -141,8 +156,20 @@ fn joined(
     }
 }
 
-/// Reads an answer up to `most` bytes; keeps it if it is short.
-async fn read(response: Response<hyper::body::Incoming>, most: u64) -> Result<Vec<u8>, Fault> {
+/// What was read of an answer.
+struct ReadAnswer {
+    /// Its bytes, as far as it is short.
+    kept: Vec<u8>,
+    /// Bytes that were read.
+    length: u64,
+}
+
+/// Reads an answer up to `most` bytes; keeps it if it is short. `broken` is the fault of a body that breaks off.
+async fn read(
+    response: Response<hyper::body::Incoming>,
+    most: u64,
+    broken: impl Fn(hyper::Error) -> Fault,
+) -> Result<ReadAnswer, Fault> {
     let status = response.status();
     if status.is_redirection() {
         let to = response.headers().get(LOCATION);
@@ -157,12 +184,69 @@ async fn read(response: Response<hyper::body::Incoming>, most: u64) -> Result<Ve
         let Some(frame) = body.frame().await else {
             break;
         };
-        if let Ok(data) = frame?.into_data() {
+        if let Ok(data) = frame.map_err(&broken)?.into_data() {
             count += data.len() as u64;
             if count <= SHORT {
                 kept.extend_from_slice(&data);
             }
         }
     }
-    Ok(kept)
+    Ok(ReadAnswer {
+        kept,
+        length: count,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_is_shorter_than_what_is_measured_is_a_fault() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve = async {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 4096]).await;
+                let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 45\r\n\r\n{:45}", "");
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        };
+        let peer = Peer::new(Road::Address(address, None), address.to_string());
+        let asked = async {
+            assert!(peer.get("/", 45).await.is_ok());
+            let fault = peer.get("/", 46).await.unwrap_err().to_string();
+            assert!(
+                fault.contains(&format!("{address} holds 45 bytes")),
+                "{fault}"
+            );
+        };
+        tokio::select! {
+            () = serve => {}
+            () = asked => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn a_transfer_that_breaks_off_names_its_host_and_its_cause_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            drop(stream);
+            std::future::pending::<()>().await;
+        };
+        let peer = Peer::new(Road::Address(address, None), address.to_string());
+        let fault = tokio::select! {
+            () = serve => unreachable!("it goes on"),
+            fault = peer.get("/", 1) => fault.unwrap_err().to_string(),
+        };
+        let begins = format!("the transfer with {address} broke off: ");
+        assert!(fault.starts_with(&begins), "{fault}");
+        assert_eq!(fault.matches("connection").count().max(1), 1, "{fault}");
+    }
 }
