@@ -9,15 +9,20 @@ mod command;
 mod exit;
 mod log;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use clap::Parser;
 
 use crate::cli::{CaCommand, Cli, ClientCommand, Command, ServerCommand};
 use exit::Failure;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => return tell(&answer),
+    };
     let form = log::start(cli.log, cli.log_format);
     let code = run(cli).unwrap_or_else(|failure| {
         form.tell(&failure);
@@ -25,6 +30,25 @@ fn main() -> ExitCode {
     });
     form.end();
     code
+}
+
+/// Prints help or version, which a script may read, or what is wrong with the command line.
+fn tell(answer: &clap::Error) -> ExitCode {
+    if answer.use_stderr() {
+        answer.exit();
+    }
+    let printed = answer.print().and_then(|()| io::stdout().flush());
+    match printed {
+        // A reader that has gone, as `head` does, has read what it wanted.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let error = anyhow!("cannot write to standard output: {error}");
+            let failure = Failure::Run(error);
+            // Without a standard error there is nobody to tell.
+            let _ = writeln!(io::stderr(), "{failure}");
+            failure.exit_code()
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {

@@ -8,6 +8,9 @@ use clap::{Args, Subcommand};
 
 use super::Daemon;
 
+/// Shortest life of a code.
+const SHORTEST: Duration = Duration::from_secs(60);
+
 #[derive(Debug, Args)]
 pub(crate) struct Generate {
     /// Directory for `completions`, `man` and `commands.md`; made if need be
@@ -81,7 +84,7 @@ pub(crate) struct Add {
     pub(crate) name: String,
 
     /// Time for which the code may be used
-    #[arg(long, value_name = "TIME", default_value = "24 h", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "24 h", value_parser = life)]
     pub(crate) expires: Duration,
 
     /// Print the code as a picture, too, although standard output is no terminal
@@ -151,7 +154,13 @@ pub(crate) struct Join {
     pub(crate) config: PathBuf,
 }
 
-fn span(text: &str) -> Result<Duration, String> {
+/// Life of a code, a minute at least: it is handed over meanwhile.
+fn life(text: &str) -> Result<Duration, String> {
     let span: TimeSpan = text.parse().map_err(|error| format!("{error}"))?;
-    Ok(span.get())
+    match span.get() {
+        span if span < SHORTEST => Err(
+            "a code has to be handed over while it may be used; allow \"1 min\" at least".into(),
+        ),
+        span => Ok(span),
+    }
 }

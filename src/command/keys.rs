@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use anyhow::{Context, anyhow};
 use bentpipe_pep::keys::{MAX_KEY_FILE, PrivateKey};
 
-use super::hint;
 use super::operator::{key_text, make};
+use super::{hint, refuse_lost_output};
 use crate::cli::Genkey;
 use crate::exit::Failure;
 
@@ -19,8 +19,9 @@ pub(crate) fn genkey(options: &Genkey) -> Result<(), Failure> {
         || PrivateKey::generate().map_err(|_| anyhow!("the system gives no random numbers"));
     if let Some(path) = &options.out {
         // A key that is lost cannot be had again, so one that is there stays.
-        return make(path, &key_text(&generate()?)).map_err(Failure::Key);
+        return make(path, &key_text(&generate()?)).map_err(|fault| Failure::Run(anyhow!(fault)));
     }
+    refuse_lost_output("the key")?;
     let opened = close_output_to_others().context("cannot set mode 0600 on standard output")?;
     super::print(&generate()?.to_base64())?;
     if let Some(mode) = opened {
@@ -41,7 +42,12 @@ pub(crate) fn pubkey() -> Result<(), Failure> {
         .lock()
         .take(MAX_KEY_FILE)
         .read_to_string(&mut text);
-    read.context("cannot read a private key from standard input")?;
+    read.map_err(|error| {
+        let fault = format!("standard input: cannot read a private key: {error}");
+        Failure::Key(format!(
+            "{fault}; give the file that `bentpipe genkey` has made"
+        ))
+    })?;
     let key: PrivateKey = text
         .parse()
         .map_err(|fault| Failure::Key(format!("standard input: {fault}")))?;

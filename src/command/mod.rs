@@ -21,7 +21,8 @@ pub(crate) mod status;
 
 use std::io::{self, Write};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use rustix::fs::OFlags;
 
 use crate::exit::Failure;
 
@@ -39,6 +40,24 @@ fn deliver(text: &str) -> Result<bool, Failure> {
             written.context("cannot write to standard output")?;
             Ok(true)
         }
+    }
+}
+
+/// Refuses to print `what` cannot be had again where standard output was closed. The runtime of Rust opens the null device in its
+/// place, for reading too, and a shell that is to throw output away for writing alone.
+fn refuse_lost_output(what: &str) -> Result<(), Failure> {
+    let closed = || {
+        let output = rustix::fs::fstat(io::stdout())?;
+        let null = rustix::fs::stat("/dev/null")?;
+        let flags = rustix::fs::fcntl_getfl(io::stdout())? & OFlags::ACCMODE;
+        let is_null = output.st_rdev == null.st_rdev && output.st_mode == null.st_mode;
+        Ok::<_, rustix::io::Errno>(is_null && flags == OFlags::RDWR)
+    };
+    match closed() {
+        Ok(true) => Err(Failure::Run(anyhow!(
+            "standard output is closed or the null device, so {what} would be lost; nothing was made"
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -29,7 +29,7 @@ fn bentpipe(arguments: &[&str]) -> Ended {
 }
 
 /// Standard output of what must succeed.
-fn said(arguments: &[&str]) -> String {
+pub(crate) fn said(arguments: &[&str]) -> String {
     let ended = bentpipe(arguments);
     assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
     ended.stdout
@@ -66,7 +66,8 @@ impl Site {
         self.directory.path().join(name)
     }
 
-    fn server(&self) -> String {
+    /// The server's configuration.
+    pub(crate) fn server(&self) -> String {
         self.path("server.toml").display().to_string()
     }
 
@@ -379,12 +380,24 @@ fn a_client_joins_by_itself_once_the_servers_list_is_mended() {
 #[test]
 fn a_code_expires() {
     let site = Site::new();
-    let code = site.add("late", &["--expires", "1 s"]);
+    let code = site.add("late", &[]);
     site.join("late", &code);
-    thread::sleep(Duration::from_millis(1100));
+    // Nobody waits for a minute, which is the least that a code lasts.
+    let text = fs::read_to_string(site.server()).expect("it is there");
+    let lines = text.lines().map(|line| match line.split_once(" = ") {
+        Some(("enrolment_expires", _)) => "enrolment_expires = \"2020-01-01T00:00:00Z\"",
+        _ => line,
+    });
+    let lines: Vec<_> = lines.collect();
+    fs::write(site.server(), lines.join("\n") + "\n").expect("it is ours");
+    let listed = said(&["server", "list", "--config", &site.server()]);
+    let flag = format!("late --config {}`", site.server());
+    for command in ["bentpipe server remove", "bentpipe server add"] {
+        assert!(listed.contains(&format!("`{command} {flag}")), "{listed}");
+    }
     let _server = site.start_server();
     let _late = site.start_client("late");
-    site.wait_for("late", "the code has expired on 20");
+    site.wait_for("late", "the code has expired on 2020");
 }
 
 #[test]
@@ -405,20 +418,28 @@ fn nothing_is_overwritten_and_faults_are_named() {
         again.stderr
     );
     let code = site.add("terminal-1", &[]);
-    for (arguments, word) in [
+    let short = ["server", "add", "x", "--expires", "59 s"];
+    let long = ["server", "add", "x", "--expires", "99999999 h"];
+    for (arguments, code, word) in [
         (
-            vec!["server", "add", "terminal-1"],
+            &["server", "add", "terminal-1"][..],
+            1,
             "lists a client `terminal-1` already",
         ),
         (
-            vec!["server", "add", "two words"],
+            &["server", "add", "two words"],
+            2,
             "is no name for a client",
         ),
-        (vec!["server", "remove", "terminal-2"], "has no such client"),
+        (&short, 2, "allow \"1 min\" at least"),
+        (&long, 2, "is more than a time span can be"),
+        (&["server", "remove", "terminal-2"], 3, "has no such client"),
+        (&["server", "init", "--public", "a b"], 2, "is no address"),
+        (&["server", "init", "--public", ""], 2, "is no address"),
     ] {
         let server = site.server();
         let ended = bentpipe(&[&arguments[..], &["--config", &server]].concat());
-        assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
         assert!(ended.stderr.contains(word), "{}", ended.stderr);
     }
     let config = site.path("x").join("client.toml").display().to_string();
@@ -428,6 +449,24 @@ fn nothing_is_overwritten_and_faults_are_named() {
         assert!(ended.stderr.contains("is it whole?"), "{}", ended.stderr);
     }
     assert!(!site.path("x").exists(), "nothing was made");
+    // A fault of the command is seen before anything is made, so that the mended one succeeds.
+    let join = |lan| bentpipe(&["client", "join", &code, "--config", &config, "--lan", lan]);
+    let faulty = join("lan 0");
+    faulty.must_say(
+        2,
+        "bentpipe: ",
+        &["bad interface name `lan 0`", "nothing was made"],
+    );
+    assert!(!site.path("x").exists(), "nothing was made");
+    let mended = join("lan0");
+    assert_eq!(mended.code, Some(0), "{}", mended.stderr);
+    // A place in which nothing can be made is named, and no file aside that nobody knows.
+    let place = format!("{config}/below/a.key");
+    let out = bentpipe(&["genkey", "--out", &place]);
+    out.must_say(1, "bentpipe: cannot make ", &["a.key: Not a directory"]);
+    let out = bentpipe(&["genkey", "--out", "/proc/a.key"]);
+    out.must_say(1, "bentpipe: cannot make /proc/a.key: ", &["os error"]);
+    assert!(!out.stderr.contains(".bentpipe-"), "{}", out.stderr);
 }
 
 /// A disk that is full at the first file, and one that is at the third: what is made is made whole, or not at all.

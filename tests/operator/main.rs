@@ -21,6 +21,7 @@ mod program;
 mod service_manager;
 mod shards;
 mod shares;
+mod untouched;
 
 /// Program under test, which cargo builds before this binary.
 pub(crate) const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::config_errors::home::{Home, PATIENCE};
+use super::config_errors::home::{Home, PATIENCE, run};
 use crate::BENTPIPE;
 
 fn stdout(arguments: &[&str]) -> String {
@@ -108,6 +108,51 @@ fn the_journal_is_given_priorities_and_no_times() {
     assert!(journal.starts_with("<3>/none:1: "), "{journal}");
     // Redirected since.
     assert!(said("1:1").starts_with("/none:1: "));
+}
+
+#[test]
+fn what_cannot_be_written_is_no_success() {
+    for (line, word) in [
+        ("--help > /dev/full", "No space left on device"),
+        ("--version > /dev/full", "No space left on device"),
+        ("server add --help > /dev/full", "No space left on device"),
+        ("genkey > /dev/full", "No space left on device"),
+        ("genkey >&-", "the key would be lost"),
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec \"$0\" {line}"), BENTPIPE]);
+        run(&mut command).must_say(1, "bentpipe: ", &["standard output", word]);
+    }
+    // Whoever throws it away means it.
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" genkey > /dev/null", BENTPIPE]);
+    assert_eq!(run(&mut command).code, Some(0));
+}
+
+#[test]
+fn what_is_no_key_is_no_failure_of_the_program() {
+    let home = Home::new();
+    fs::write(home.path("binary"), [0xff, 0, 0xfe]).expect("a file");
+    for input in ["binary", ".", "server.toml"] {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "exec \"$0\" pubkey < \"$1\"", BENTPIPE, input])
+            .current_dir(home.directory.path());
+        run(&mut command).must_say(3, "bentpipe: standard input: ", &[]);
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_ends_a_daemon_as_one_place_does() {
+    let home = Home::new();
+    for option in ["--key-log", "--qlog"] {
+        let mut daemon = home.daemon("client");
+        daemon.args([option, "client.toml/none"]);
+        let ended = run(&mut daemon);
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        let words = "client.toml/none: Not a directory";
+        assert!(ended.stderr.contains(words), "{}", ended.stderr);
+    }
 }
 
 /// As `head` does, which reads the first lines and goes.

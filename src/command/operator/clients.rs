@@ -32,7 +32,8 @@ impl ServerFile {
 
 /// Lists a client and prints its code.
 pub(crate) fn add(options: &Add) -> Result<(), Failure> {
-    code::check_name(&options.name).map_err(Failure::Key)?;
+    code::check_name(&options.name).map_err(Failure::Usage)?;
+    super::super::refuse_lost_output("the code")?;
     let file = options.file.config.display();
     if !options.file.config.exists() {
         return Err(Failure::Key(format!(
@@ -47,11 +48,11 @@ pub(crate) fn add(options: &Add) -> Result<(), Failure> {
         .iter()
         .any(|client| client.name == options.name)
     {
-        return Err(Failure::Key(format!(
-            "{} lists a client `{}` already; remove it first (`bentpipe server remove {}`), or choose another name",
-            options.file.config.display(),
+        return Err(Failure::Run(anyhow!(
+            "{file} lists a client `{0}` already, which stays as it is; remove it first (`bentpipe server remove {0}{1}`), or \
+             choose another name",
             options.name,
-            options.name
+            options.file.flag()
         )));
     }
     let server_key = keys::read(&config.identity.private_key_file)
@@ -60,7 +61,7 @@ pub(crate) fn add(options: &Add) -> Result<(), Failure> {
     let once = PrivateKey::generate().map_err(|_| anyhow!("the system gives no random numbers"));
     let once = once.map_err(Failure::Run)?;
     let expires = expiry(options)?;
-    change(&options.file, |document| {
+    let changed = change(&options.file, |document| {
         enter(document, &options.name, &once, &expires.to_string())
     })?;
     let code = Code {
@@ -71,7 +72,7 @@ pub(crate) fn add(options: &Add) -> Result<(), Failure> {
         once,
     };
     let code = code.to_string();
-    super::super::print(&code)?;
+    hand_out(options, &code, &changed)?;
     if options.qr || io::stdout().is_terminal() {
         super::super::print(&picture(&code)?)?;
     }
@@ -82,6 +83,38 @@ pub(crate) fn add(options: &Add) -> Result<(), Failure> {
     ));
     reload(&options.file);
     Ok(())
+}
+
+/// Prints `code`. A client whose code is lost is listed no more.
+fn hand_out(options: &Add, code: &str, changed: &Changed) -> Result<(), Failure> {
+    let fault = match super::super::deliver(code) {
+        Ok(true) => return Ok(()),
+        Ok(false) => "bentpipe: nobody reads standard output".to_owned(),
+        Err(failure) => failure.to_string(),
+    };
+    let fault = fault.trim_start_matches("bentpipe: ");
+    Err(Failure::Run(match undo(options, changed) {
+        Ok(()) => anyhow!(
+            "{fault}; the code is lost, so `{}` is not listed",
+            options.name
+        ),
+        Err(failure) => anyhow!(
+            "{fault}; the code is lost, and `{0}` stays listed ({failure}): `bentpipe server remove {0}{1}`",
+            options.name,
+            options.file.flag()
+        ),
+    }))
+}
+
+/// Takes back what was changed, but for what others have changed since.
+fn undo(options: &Add, changed: &Changed) -> Result<(), Failure> {
+    let path = &options.file.config;
+    if fs::read_to_string(path).is_ok_and(|now| now == changed.after) {
+        let draft = Draft::new(path, &changed.before);
+        let installed = draft.and_then(Draft::install);
+        return installed.map_err(|fault| Failure::Run(anyhow!(fault)));
+    }
+    take_back(&options.file, &options.name)
 }
 
 /// Adds a client called `name` to the file, whose key `once` admits it until it `expires`. `None`: the file has something else there.
@@ -161,22 +194,25 @@ pub(crate) fn list(options: &Listed) -> Result<(), Failure> {
     }
     let rows: Vec<_> = rows
         .map(|(client, key)| {
-            let state = key.unwrap_or_else(|| not_joined(client));
+            let state = key.unwrap_or_else(|| not_joined(client, &options.file.flag()));
             format!("{:24} {state}", client.name)
         })
         .collect();
     match rows.is_empty() {
-        true => super::super::print("no clients; `bentpipe server add NAME` adds one"),
+        true => super::super::print(&format!(
+            "no clients; `bentpipe server add NAME{}` adds one",
+            options.file.flag()
+        )),
         false => super::super::print(&rows.join("\n")),
     }
 }
 
-/// Words about a client that has not joined yet.
-fn not_joined(client: &Client) -> String {
+/// Words about a client that has not joined yet; `flag` names the server's file in the commands that they suggest.
+fn not_joined(client: &Client, flag: &str) -> String {
     let until = expires(client).unwrap_or_default();
     match client.key {
         ClientKey::Enrolment { expires, .. } if is_over(expires) => format!(
-            "has not joined; its code has expired at {until}: `bentpipe server remove {0}`, then `server add {0}`",
+            "has not joined; its code has expired at {until}: `bentpipe server remove {0}{flag}`, then `bentpipe server add {0}{flag}`",
             client.name
         ),
         _ => format!("has not joined; code until {until}"),
@@ -201,39 +237,57 @@ fn expires(client: &Client) -> Option<String> {
 
 /// Removes a client.
 pub(crate) fn remove(options: &Remove) -> Result<(), Failure> {
-    change(&options.file, |document| {
-        let clients = document.get_mut("client")?.as_array_of_tables_mut()?;
-        let before = clients.len();
-        clients.retain(|client| client.get("name").and_then(Item::as_str) != Some(&options.name));
-        (clients.len() < before).then_some(())
-    })?;
+    take_back(&options.file, &options.name)?;
     super::super::print(&format!("removed {}", options.name))?;
     reload(&options.file);
     Ok(())
+}
+
+/// Takes the client `name` out of the file.
+fn take_back(file: &ServerFile, name: &str) -> Result<(), Failure> {
+    change(file, |document| {
+        let clients = document.get_mut("client")?.as_array_of_tables_mut()?;
+        let before = clients.len();
+        clients.retain(|client| client.get("name").and_then(Item::as_str) != Some(name));
+        (clients.len() < before).then_some(())
+    })
+    .map(drop)
+}
+
+/// Text of the file, before and after a change.
+struct Changed {
+    before: String,
+    after: String,
 }
 
 /// Changes the file by `edit`, which has nothing to change if it returns `None`. A file that would be faulty stays as it is.
 fn change(
     file: &ServerFile,
     edit: impl FnOnce(&mut DocumentMut) -> Option<()>,
-) -> Result<(), Failure> {
+) -> Result<Changed, Failure> {
     let path = &file.config;
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
-    let document: Result<DocumentMut, _> = text.map_err(Failure::Run)?.parse();
+    let before = fs::read_to_string(path);
+    let before = before.with_context(|| format!("cannot read {}", path.display()))?;
+    let document: Result<DocumentMut, _> = before.parse();
     let mut document =
         document.map_err(|error| Failure::Key(format!("{}: {error}", path.display())))?;
     edit(&mut document).ok_or_else(|| {
         Failure::Key(format!(
-            "{} has no such client among its [[client]]; `bentpipe server list` names them",
-            path.display()
+            "{} has no such client among its [[client]]; `bentpipe server list{}` names them",
+            path.display(),
+            file.flag()
         ))
     })?;
-    let text = document.to_string();
-    let draft = Draft::new(path, &text).map_err(|fault| Failure::Run(anyhow!(fault)))?;
-    ServerConfig::load(draft.path())?;
-    draft
-        .install()
-        .map_err(|fault| Failure::Run(anyhow!(fault)))
+    let after = document.to_string();
+    let draft = Draft::new(path, &after).map_err(|fault| Failure::Run(anyhow!(fault)))?;
+    ServerConfig::load(draft.path()).map_err(|fault| {
+        // Nobody knows the file aside, which is gone then.
+        let [aside, own] = [draft.path(), path].map(|path| path.display().to_string());
+        Failure::Key(fault.to_string().replacen(&aside, &own, 1))
+    })?;
+    let installed = draft.install();
+    installed.map_err(|fault| Failure::Run(anyhow!(fault)))?;
+    Ok(Changed { before, after })
 }
 
 /// Has the server that runs on the file read it again, and says whether there is one.

@@ -13,7 +13,7 @@ const KEY: &str = "server.key";
 
 /// Makes both, and says what comes next.
 pub(crate) fn init(options: &Init) -> Result<(), Failure> {
-    let public = public(&options.public).map_err(Failure::Key)?;
+    let public = public(&options.public).map_err(Failure::Usage)?;
     let listen = options.listen.unwrap_or_else(|| port(&public));
     let config = &options.file.config;
     let key_file = config.with_file_name(KEY);

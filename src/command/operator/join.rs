@@ -4,7 +4,7 @@ use std::io;
 #[cfg(target_os = "linux")]
 use std::net::{Ipv4Addr, UdpSocket};
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use bentpipe_pep::config::ClientConfig;
 use bentpipe_pep::keys::PrivateKey;
 #[cfg(target_os = "linux")]
@@ -24,6 +24,8 @@ pub(crate) fn join(options: &Join) -> Result<(), Failure> {
     let code: Code = options.code.parse().map_err(Failure::Key)?;
     let config = &options.config;
     let [key_file, once_file] = [KEY, ONCE].map(|name| config.with_file_name(name));
+    let text = text(&code, &options.lan);
+    try_out(&text)?;
     let make = || {
         files::refuse_existing(&[config, &key_file, &once_file], files::ELSEWHERE)?;
         let key =
@@ -31,7 +33,7 @@ pub(crate) fn join(options: &Join) -> Result<(), Failure> {
         files::make_all(&[
             (&key_file, &files::key_text(&key)),
             (&once_file, &files::key_text(&code.once)),
-            (config, &text(&code, &options.lan)),
+            (config, &text),
         ])
     };
     make().map_err(|fault| Failure::Run(anyhow!(fault)))?;
@@ -64,6 +66,31 @@ pub(crate) fn join(options: &Join) -> Result<(), Failure> {
         next(options),
         once_file.display()
     ))
+}
+
+/// Reads the configuration `text` as the client will, in a place of its own and with keys that are forgotten: the command line may be
+/// at fault, and then nothing is to be left behind.
+fn try_out(text: &str) -> Result<(), Failure> {
+    let keys = || PrivateKey::generate().map_err(|_| anyhow!("the system gives no random numbers"));
+    let place = tempfile::tempdir().map_err(files::plain);
+    let place = place.context("cannot make a directory for a while")?;
+    let config = place.path().join("client.toml");
+    let made = files::make_all(&[
+        (&place.path().join(KEY), &files::key_text(&keys()?)),
+        (&place.path().join(ONCE), &files::key_text(&keys()?)),
+        (&config, text),
+    ]);
+    made.map_err(|fault| Failure::Run(anyhow!(fault)))?;
+    ClientConfig::load(&config).map(drop).map_err(|fault| {
+        let (at, fault) = (
+            format!("{}:{}: ", config.display(), fault.line()),
+            fault.to_string(),
+        );
+        let fault = fault.strip_prefix(&at).unwrap_or(&fault);
+        Failure::Usage(format!(
+            "{fault}; nothing was made, so mend the command and enter it again"
+        ))
+    })
 }
 
 /// True if an interface has this name now.

@@ -8,8 +8,9 @@ mod signals;
 
 use std::fs::{self, Permissions};
 use std::net::{TcpListener, UdpSocket};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use bentpipe_emulator::topology::unique_prefix;
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::privileged;
+use rustix::process::geteuid;
 
 use crate::BENTPIPE;
 use faults::FAULTS;
@@ -151,6 +153,57 @@ fn status_without_a_daemon_exits_with_6() {
         "`systemctl status bentpipe-server` says why",
     ];
     run(&mut command).must_say(6, "bentpipe: ", &words);
+    assert!(
+        home.path("server.sock").exists(),
+        "who asks removes nothing"
+    );
+}
+
+#[test]
+fn who_may_not_ask_a_daemon_is_told_so() {
+    if !geteuid().is_root() {
+        eprintln!("skipped: needs root, whose daemon another user asks");
+        return;
+    }
+    let home = Home::new();
+    let socket = UnixListener::bind(home.path("server.sock")).expect("a socket");
+    let mut asking = home.daemon_of_nobody("server");
+    // Of another user again.
+    chown(home.path("server.sock"), Some(0), Some(0)).expect("our file");
+    let mode = Permissions::from_mode(0o600);
+    fs::set_permissions(home.path("server.sock"), mode).expect("our file");
+    let program = asking.get_program().to_owned();
+    asking = Command::new(program);
+    asking
+        .args(["status", "--socket", "server.sock"])
+        .current_dir(home.directory.path())
+        .uid(65_534)
+        .gid(65_534);
+    run(&mut asking).must_say(
+        4,
+        "bentpipe: ",
+        &["server.sock", "run as root or as the daemon's user"],
+    );
+    drop(socket);
+}
+
+#[test]
+fn a_state_directory_that_is_none_is_told_once() {
+    let home = Home::new();
+    home.write("state", "precious");
+    let mut client = Command::new("timeout");
+    client
+        .args(["--signal=TERM", "1", BENTPIPE, "client", "--config"])
+        .arg("client.toml")
+        .current_dir(home.directory.path());
+    let log = run(&mut client).stderr;
+    let told = log.lines().filter(|line| line.contains("state")).count();
+    let words = "state directory state is no directory";
+    assert!(
+        told == 1 && log.contains(words) && log.contains("`state_dir`"),
+        "{log}"
+    );
+    assert!(!log.contains("written anew"), "{log}");
 }
 
 #[test]

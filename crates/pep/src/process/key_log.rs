@@ -18,7 +18,8 @@ pub(crate) fn open_key_log(
 ) -> Result<Option<Arc<dyn rustls::KeyLog>>, RunError> {
     let Some(path) = path else { return Ok(None) };
     let file = KeyLogFile::create(path).map_err(|error| {
-        RunError::Key(format!("cannot write key log {}: {error}", path.display()))
+        let fault = format!("cannot write key log {}: {error}", path.display());
+        io::Error::new(error.kind(), fault)
     })?;
     tracing::warn!(
         "TLS secrets are written to {}: whoever reads it reads the traffic",
