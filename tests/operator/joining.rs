@@ -438,7 +438,7 @@ fn nothing_is_overwritten_and_faults_are_named() {
         (&["server", "init", "--public", ""], 2, "is no address"),
     ] {
         let server = site.server();
-        let ended = bentpipe(&[&arguments[..], &["--config", &server]].concat());
+        let ended = bentpipe(&[arguments, &["--config", &server]].concat());
         assert_eq!(ended.code, Some(code), "{}", ended.stderr);
         assert!(ended.stderr.contains(word), "{}", ended.stderr);
     }
