@@ -19,7 +19,7 @@ Exit codes:
   1  failed while running; not healthy (status --check); something fails (doctor)
   2  wrong command line
   3  wrong configuration, scenario or key
-  4  a privilege, a tool or an interface is missing (CAP_NET_ADMIN, nft, ip, lan0)
+  4  a privilege, a tool, a namespace or an interface is missing (CAP_NET_ADMIN, nft, ip, sat0)
   5  an address or a socket is in use or cannot be bound
   6  no daemon is running (status, measure)";
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::machine::{Standing, Tool, prepare, require_places, require_root};
-use bentpipe_emulator::selftest::{self, Selection};
+use bentpipe_emulator::selftest::{self, NoSuchRow, Selection};
 use bentpipe_emulator::topology::{LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
 use bentpipe_emulator::uplink::Uplink;
 use bentpipe_emulator::{
@@ -175,6 +175,7 @@ fn certify(selection: Selection) -> Result<(), Failure> {
     };
     match selftest::run(&selection, &stop, &mut say) {
         Err(_) if !is_read => Ok(()),
+        Err(fault) if fault.is::<NoSuchRow>() => Err(Failure::Usage(fault.to_string())),
         done => Ok(done.map(drop)?),
     }
 }

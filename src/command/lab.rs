@@ -55,7 +55,7 @@ fn experiment(options: &LabRun) -> Result<(), Failure> {
     };
     let plan = config.plan();
     if plan.is_empty() {
-        return Err(anyhow::anyhow!(none_left(options)).into());
+        return Err(Failure::Usage(none_left(options)));
     }
     if options.dry_run {
         let minutes = config.experiment.estimate(&plan).as_secs().div_ceil(60);

@@ -19,6 +19,8 @@ mod opensand;
 mod row;
 mod wall;
 
+use std::fmt;
+
 use anyhow::{Result, bail, ensure};
 
 use crate::Stop;
@@ -41,10 +43,22 @@ impl Selection {
     }
 }
 
+/// No row has the title that was asked for.
+#[derive(Debug)]
+pub struct NoSuchRow;
+
+impl fmt::Display for NoSuchRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no row of the self-test has such a title")
+    }
+}
+
+impl std::error::Error for NoSuchRow {}
+
 /// Runs the self-test and says each row as soon as there is one.
 ///
 /// # Errors
-/// A row failed, the switch was thrown, something is missing that a row needs, or nothing is selected.
+/// A row failed, the switch was thrown, something is missing that a row needs, or nothing is selected ([`NoSuchRow`]).
 pub fn run(
     selection: &Selection,
     stop: &Stop,
@@ -97,10 +111,7 @@ impl<'a> Table<'a> {
 
     fn finish(self) -> Result<()> {
         let [pass, fail, invalid] = self.counts;
-        ensure!(
-            pass + fail + invalid > 0,
-            "no row of the self-test has such a title"
-        );
+        ensure!(pass + fail + invalid > 0, NoSuchRow);
         (self.say)(&format!("{pass} passed, {fail} failed, {invalid} invalid"))?;
         if fail > 0 {
             bail!("{fail} rows of the self-test failed");
