@@ -25,7 +25,7 @@ use super::rule::Rule;
 use super::sle::{self, ClientSle};
 use super::value::{self, ServerAddress, Transport};
 use super::web::{self, ClientWebTable};
-use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, state_dir};
+use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, Role, parsed, state_dir};
 use crate::keys::PublicKey;
 use bentpipe_tunnel::engine::{MAX_ACK_PACKETS, MAX_INITIAL_WINDOW, Profile};
 
@@ -263,7 +263,7 @@ impl ClientConfig {
     }
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
-        let mut file: QuicClientFile = source.parse()?;
+        let mut file: QuicClientFile = parsed(source, Role::Client)?;
         for server in &mut file.server {
             server.check(source)?;
             let key_file = server.enrolment_key_file.take();

@@ -116,9 +116,6 @@ pub(super) fn client(
         Some(intercept) if intercept.on_failure == OnFailure::Direct => {
             "`[les]` lets nothing leave in clear; remove `on_failure = \"direct\"` of `[intercept]`".into()
         }
-        Some(_) if count == 0 => {
-            "`destinations` of `[les]` is empty; name the prefixes whose TCP goes by LES, or remove the table".into()
-        }
         Some(_) if count > MAX_SELECTORS => format!(
             "`destinations` of `[les]` has {count} entries; at most {MAX_SELECTORS} are possible"
         ),

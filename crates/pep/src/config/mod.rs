@@ -16,6 +16,7 @@ mod front;
 mod identity;
 mod laboratory;
 mod les;
+mod lists;
 mod metering;
 mod metrics;
 mod monitoring;
@@ -46,6 +47,7 @@ use bentpipe_units::ByteCount;
 pub use bentpipe_units::TimeSpan;
 use rustix::process::geteuid;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use toml::Spanned;
 
 pub use bentpipe_config::{ConfigError, Place, Placed};
@@ -103,6 +105,17 @@ pub enum Role {
 impl Role {
     /// All roles.
     pub const ALL: [Self; 4] = [Self::Client, Self::Server, Self::Pep, Self::Origin];
+
+    /// Name for a sentence: "a client", "an origin".
+    #[must_use]
+    pub fn with_article(self) -> &'static str {
+        match self {
+            Self::Client => "a client",
+            Self::Server => "a server",
+            Self::Pep => "a PEP",
+            Self::Origin => "an origin",
+        }
+    }
 
     /// The configuration of a daemon in this role when nobody names one.
     #[must_use]
@@ -322,21 +335,58 @@ pub fn load(path: &Path, role: Option<Role>) -> Result<AnyFile, ConfigError> {
 /// The role that the top-level keys of `source` show.
 fn detect(source: &Source) -> Result<Role, ConfigError> {
     let table: toml::Table = source.parse()?;
-    let has = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
-    if has(&["origin"]) {
-        Ok(Role::Origin)
-    } else if has(&["peer", "lan", "wan", "clear"]) {
-        Ok(Role::Pep)
-    } else if has(&["listen", "client"]) {
-        Ok(Role::Server)
-    } else if has(&["server", "intercept", "socks5", "http", "link"]) {
-        Ok(Role::Client)
-    } else {
-        Err(source.error_at_line(
+    shown(&table).ok_or_else(|| {
+        source.error_at_line(
             1,
             "neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`) nor a PEP's (`[peer]`) nor an origin's (`[origin]`)",
-        ))
+        )
+    })
+}
+
+/// The role that the keys of `table`, a whole file, show; `None`: none.
+fn shown(table: &toml::Table) -> Option<Role> {
+    let has = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
+    if has(&["origin"]) {
+        Some(Role::Origin)
+    } else if has(&["peer", "lan", "wan", "clear"]) {
+        Some(Role::Pep)
+    } else if has(&["listen", "client"]) {
+        Some(Role::Server)
+    } else if has(&["server", "intercept", "socks5", "http", "link"]) {
+        Some(Role::Client)
+    } else {
+        None
     }
+}
+
+/// Parses the file of a daemon in `role`, without lists that are empty and must not be.
+fn parsed<T: DeserializeOwned>(source: &Source, role: Role) -> Result<T, ConfigError> {
+    let file = source
+        .parse()
+        .map_err(|fault| other_role(source, role).unwrap_or(fault))?;
+    lists::check(source)?;
+    Ok(file)
+}
+
+/// The fault of a file that is another role's than `role`: no key stands in it that this role alone has.
+fn other_role(source: &Source, role: Role) -> Option<ConfigError> {
+    let table: toml::Table = source.parse().ok()?;
+    let own: &[&str] = match role {
+        Role::Client => &["server", "intercept", "socks5", "http"],
+        Role::Server => &["client"],
+        Role::Pep => &["peer", "lan", "wan", "clear"],
+        Role::Origin => &["origin"],
+    };
+    let other = shown(&table).filter(|other| *other != role)?;
+    if own.iter().any(|key| table.contains_key(*key)) {
+        return None;
+    }
+    let fault = format!(
+        "this is {}'s file, and {}'s is needed; run `bentpipe {other}` with it, or name another",
+        other.with_article(),
+        role.with_article()
+    );
+    Some(source.error_at_line(1, fault))
 }
 
 /// Configuration of a PEP with these tables, whose files are in `directory`.

@@ -8,11 +8,11 @@ use bentpipe_config::{Placed, Source};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::ConfigError;
 use super::metrics::MetricsTable;
 use super::monitoring::Monitoring;
 use super::server::listen;
 use super::value::{self, FromText};
+use super::{ConfigError, Role, parsed};
 use crate::keys::PublicKey;
 
 /// Configuration of `bentpipe origin`.
@@ -51,9 +51,7 @@ impl FromStr for WrittenUpstream {
         let address = rest.trim_end_matches('/').parse();
         address.map(Self).map_err(|_| {
             let shown = text.escape_debug();
-            format!(
-                "`upstream` is `{shown}`; expected an address such as \"http://127.0.0.1:8080\""
-            )
+            format!("bad address `{shown}`; expected one such as \"http://127.0.0.1:8080\"")
         })
     }
 }
@@ -69,7 +67,7 @@ impl FromText for WrittenUpstream {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OriginFile {
-    origin: Spanned<OriginTable>,
+    origin: OriginTable,
     status_socket: Option<Spanned<PathBuf>>,
     metrics: Option<MetricsTable>,
     #[serde(default = "value::yes")]
@@ -102,18 +100,8 @@ impl OriginConfig {
     }
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
-        let file: OriginFile = source.parse()?;
-        let span = file.origin.span();
-        let table = file.origin.into_inner();
-        if table.hubs.is_empty() {
-            let fault = "`hubs` is empty: no objects would come ahead; list the public keys of servers, or let the web server speak TLS itself";
-            return Err(source.error(&span, fault));
-        }
-        if table.clients.as_ref().is_some_and(Vec::is_empty) {
-            let fault =
-                "`clients` is empty, and would keep out every terminal; remove it to let all in";
-            return Err(source.error(&span, fault));
-        }
+        let file: OriginFile = parsed(source, Role::Origin)?;
+        let table = file.origin;
         let listen = Spanned::new(
             table.listen.span(),
             value::both_families(table.listen.into_inner()),

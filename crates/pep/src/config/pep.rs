@@ -20,7 +20,7 @@ use super::monitoring::Monitoring;
 use super::page;
 use super::server;
 use super::value::{self, ServerAddress};
-use super::{ConfigError, DEFAULT_DRAIN, state_dir};
+use super::{ConfigError, DEFAULT_DRAIN, Role, parsed, state_dir};
 use crate::keys::PublicKey;
 
 /// Flows that are relayed at one time when nothing else is said.
@@ -135,7 +135,7 @@ impl PepConfig {
     }
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
-        let file: PepFile = source.parse()?;
+        let file: PepFile = parsed(source, Role::Pep)?;
         let (identity, own) = Identity::read(source, &file.private_key_file, file.allow_classical)?;
         let key = &file.peer.public_key;
         identity::check_peer_key(source, &own, key, &source.span_of(&key.to_string()))?;
@@ -198,12 +198,6 @@ fn sides(
     lan: Spanned<Interfaces>,
     wan: Spanned<Interfaces>,
 ) -> Result<Sides, ConfigError> {
-    for (name, list) in [("lan", &lan), ("wan", &wan)] {
-        if list.get_ref().0.is_empty() {
-            let fault = format!("`{name}` is empty; name the interfaces on that side");
-            return Err(source.error(&list.span(), fault));
-        }
-    }
     if let Some(both) = lan
         .get_ref()
         .0
@@ -225,15 +219,15 @@ fn checked_les(source: &Source, les: Spanned<PepLesTable>) -> Result<PepLes, Con
     let span = les.span();
     let les = les.into_inner();
     let count = les.clients.len();
-    let fault = match les.port {
-        _ if count == 0 => {
-            "`clients` of `[les]` is empty; name the keys of the clients whose flows are relayed"
-                .to_owned()
-        }
-        _ if count > MAX_CLIENTS => {
-            format!("`clients` of `[les]` has {count} entries; at most {MAX_CLIENTS} are possible")
-        }
-        0 => format!("`port` of `[les]` is 0; name the server's, usually {LES_PORT}"),
+    let (key, fault) = match les.port {
+        _ if count > MAX_CLIENTS => (
+            "les.clients",
+            format!("`clients` of `[les]` has {count} entries; at most {MAX_CLIENTS} are possible"),
+        ),
+        0 => (
+            "les.port",
+            format!("`port` of `[les]` is 0; name the server's, usually {LES_PORT}"),
+        ),
         port => {
             return Ok(PepLes {
                 clients: les.clients,
@@ -242,7 +236,7 @@ fn checked_les(source: &Source, les: Spanned<PepLesTable>) -> Result<PepLes, Con
             });
         }
     };
-    Err(source.error(&span, fault))
+    Err(source.error_at_key(key, fault))
 }
 
 /// Address at which clients hand keys over.

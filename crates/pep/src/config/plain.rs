@@ -25,7 +25,7 @@ use super::monitoring;
 use super::rule::Rule;
 use super::server::{DEFAULT_CONNECT, DEFAULT_MAX_FLOWS, check_name, listen, one_of_each};
 use super::value::{self, CongestionControlName, Transport};
-use super::{ConfigError, DEFAULT_DRAIN};
+use super::{ConfigError, DEFAULT_DRAIN, Role, parsed};
 
 /// Configuration of `bentpipe client` that splits TCP in clear.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ impl PlainClient {
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         refuse(source, &Self::SEALED)?;
-        let file: PlainClientFile = source.parse()?;
+        let file: PlainClientFile = parsed(source, Role::Client)?;
         let front = FrontEnds::new(source, file.intercept, file.socks5, file.http, file.rule)?;
         front.check_any(source, "`[socks5]` or `[http]`")?;
         let proxy = front.socks5.is_some() || front.http.is_some();
@@ -156,7 +156,7 @@ impl PlainServer {
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         refuse(source, &Self::SEALED)?;
-        let file: PlainServerFile = source.parse()?;
+        let file: PlainServerFile = parsed(source, Role::Server)?;
         one_of_each(source, "listen", &file.listen)?;
         let mut names = HashSet::new();
         for client in &file.client {

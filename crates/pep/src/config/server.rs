@@ -27,7 +27,7 @@ use super::page::{self, Page};
 use super::responder::{self, Responder};
 use super::value::{self, ServerAddress, Transport};
 use super::web::{self, ServerWeb, ServerWebTable};
-use super::{ConfigError, DEFAULT_DRAIN, state_dir};
+use super::{ConfigError, DEFAULT_DRAIN, Role, parsed, state_dir};
 use clients::{Entry, Limits};
 
 pub use clients::{Client, ClientKey};
@@ -86,7 +86,7 @@ impl ServerConfig {
     }
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
-        let file: QuicServerFile = source.parse()?;
+        let file: QuicServerFile = parsed(source, Role::Server)?;
         one_of_each(source, "listen", &file.listen)?;
         let span = file.listen.span();
         let listen = Spanned::new(span, value::both_families(file.listen.into_inner()));

@@ -1,6 +1,7 @@
 //! The contract's examples, and what files may not say.
 
 mod faults;
+mod lists;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -43,7 +43,7 @@ pub(super) fn nat64_prefixes<'de, D: Deserializer<'de>>(
 ) -> Result<Option<Spanned<Vec<Ipv6Net>>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(transparent)]
-    struct Prefixes(#[serde(deserialize_with = "value::text_or_any_texts")] Vec<Ipv6Net>);
+    struct Prefixes(#[serde(deserialize_with = "value::text_or_texts")] Vec<Ipv6Net>);
 
     let prefixes = Spanned::<Prefixes>::deserialize(deserializer)?;
     Ok(Some(Spanned::new(prefixes.span(), prefixes.into_inner().0)))

@@ -72,32 +72,18 @@ pub(in crate::config) fn texts<'de, D: Deserializer<'de>, T: FromText>(
     Vec::<Text<T>>::deserialize(deserializer).map(plain)
 }
 
-/// Deserialises a string, or a list of at least one.
+/// Deserialises a string, or a list; `lists.rs` says which may be empty.
 pub(in crate::config) fn text_or_texts<'de, D: Deserializer<'de>, T: FromText>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
     one_or_many::<_, Text<T>>(deserializer).map(plain)
 }
 
-/// Deserialises a string, or a list that may be empty.
-pub(in crate::config) fn text_or_any_texts<'de, D: Deserializer<'de>, T: FromText>(
-    deserializer: D,
-) -> Result<Vec<T>, D::Error> {
-    let visitor = OneOrMany::<Text<T>> {
-        least: 0,
-        kind: PhantomData,
-    };
-    deserializer.deserialize_any(visitor).map(plain)
-}
-
-/// Deserialises a string or table, or a list of at least one.
+/// Deserialises a string or table, or a list.
 pub(in crate::config) fn one_or_many<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
-    deserializer.deserialize_any(OneOrMany {
-        least: 1,
-        kind: PhantomData,
-    })
+    deserializer.deserialize_any(OneOrMany(PhantomData))
 }
 
 fn plain<T>(texts: Vec<Text<T>>) -> Vec<T> {
@@ -149,11 +135,7 @@ impl<const LEAST: u64, const MOST: u64> Visitor<'_> for Within<LEAST, MOST> {
 }
 
 /// Unlike serde's untagged enums this keeps the place and the message of an inner error.
-struct OneOrMany<T> {
-    /// Entries that a list must have.
-    least: usize,
-    kind: PhantomData<T>,
-}
+struct OneOrMany<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrMany<T> {
     type Value = Vec<T>;
@@ -174,11 +156,6 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrMany<T> {
         let mut many = Vec::new();
         while let Some(one) = seq.next_element()? {
             many.push(one);
-        }
-        if many.len() < self.least {
-            return Err(A::Error::custom(
-                "the list is empty; at least one entry is needed",
-            ));
         }
         Ok(many)
     }
