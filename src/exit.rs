@@ -54,7 +54,9 @@ impl Failure {
         ExitCode::from(match self {
             Self::Run(_) => 1,
             Self::Usage(_) => 2,
-            Self::Config(_) | Self::Key(_) | Self::Daemon(RunError::Key(_)) => 3,
+            Self::Config(_)
+            | Self::Key(_)
+            | Self::Daemon(RunError::Key(_) | RunError::Config(_)) => 3,
             #[cfg(feature = "lab")]
             Self::Scenario(_) => 3,
             #[cfg(feature = "lab")]
@@ -78,7 +80,8 @@ impl fmt::Display for Failure {
             Self::Missing(error) => write!(f, "bentpipe: {error}"),
             // These name file and line, as a wrong configuration does.
             Self::Daemon(
-                error @ (RunError::Bind { .. }
+                error @ (RunError::Config(_)
+                | RunError::Bind { .. }
                 | RunError::Privilege { .. }
                 | RunError::Taken { place: Some(_), .. }),
             ) => error.fmt(f),

@@ -13,6 +13,7 @@
 
 mod place;
 mod tables;
+mod text;
 
 use std::fmt;
 use std::fs::File;
@@ -52,6 +53,18 @@ impl ConfigError {
 pub struct Place {
     file: PathBuf,
     line: usize,
+}
+
+impl Place {
+    /// An error at this line.
+    #[must_use]
+    pub fn error(&self, message: impl fmt::Display) -> ConfigError {
+        ConfigError {
+            file: self.file.clone(),
+            line: self.line,
+            message: on_one_line(&message.to_string()),
+        }
+    }
 }
 
 impl fmt::Display for Place {
@@ -102,18 +115,22 @@ impl Source {
     /// # Errors
     /// It cannot be read, or is not UTF-8.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         // A device would be read for ever.
         let read =
-            File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
-        let fault = match read {
-            Ok(read) if read as u64 > MAX_FILE => {
-                "this file exceeds 16 MiB: it is no configuration".to_owned()
-            }
-            Ok(_) => return Ok(Self::new(path, text)),
-            Err(error) => format!("cannot read this file: {error}"),
+            File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
+        let (line, fault) = match read {
+            Ok(read) if read as u64 > MAX_FILE => (
+                1,
+                "this file exceeds 16 MiB: it is no configuration".to_owned(),
+            ),
+            Ok(_) => match text::of(bytes) {
+                Ok(text) => return Ok(Self::new(path, text)),
+                Err(fault) => fault,
+            },
+            Err(error) => (1, format!("cannot read this file: {error}")),
         };
-        Err(Self::new(path, String::new()).error_at_line(1, fault))
+        Err(Self::new(path, String::new()).error_at_line(line, fault))
     }
 
     /// `text` as if it had been read from `path`.
@@ -213,14 +230,10 @@ impl Source {
     /// An error at `line`, counted from 1.
     #[must_use]
     pub fn error_at_line(&self, line: usize, message: impl fmt::Display) -> ConfigError {
-        let message = message.to_string();
-        let rows: Vec<_> = message.lines().map(str::trim).collect();
-        // What the file holds reaches a terminal here; control characters stay behind.
-        let message = rows.join("; ").replace(char::is_control, "\u{fffd}");
         ConfigError {
             file: self.path.clone(),
             line,
-            message,
+            message: on_one_line(&message.to_string()),
         }
     }
 
@@ -247,6 +260,12 @@ impl Source {
     }
 }
 
+/// `message` without line breaks and control characters: what a file holds reaches a terminal by it.
+fn on_one_line(message: &str) -> String {
+    let rows: Vec<_> = message.lines().map(str::trim).collect();
+    rows.join("; ").replace(char::is_control, "\u{fffd}")
+}
+
 /// Directory that holds `file`; of a bare name the current one.
 #[must_use]
 pub fn directory(file: &Path) -> &Path {
@@ -266,7 +285,13 @@ fn explain(message: &str, key: Option<&str>) -> String {
     if let Some(rest) = message.strip_prefix("missing field ") {
         return format!("missing key {rest}");
     }
-    let message = in_words_of_toml(message);
+    // An enum may be written as a table, and those of our files are words alone.
+    let message = match message.starts_with("wanted string or table")
+        || message.starts_with("wanted exactly 1 element")
+    {
+        true => "expected a string".to_owned(),
+        false => in_words_of_toml(message),
+    };
     match key {
         Some(key) => format!("`{key}`: {message}"),
         None => message,
@@ -275,8 +300,12 @@ fn explain(message: &str, key: Option<&str>) -> String {
 
 /// serde names Rust's types where a reader expects TOML's.
 fn in_words_of_toml(message: &str) -> String {
-    const WORDS: [(&str, &str); 5] = [
+    const WORDS: [(&str, &str); 9] = [
         ("a sequence", "a list"),
+        ("a map", "a table"),
+        ("f64", "a number"),
+        ("i64", "an integer"),
+        ("u64", "an integer from 0 on"),
         ("path string", "a path"),
         ("a boolean", "true or false"),
         ("u16", "an integer from 0 to 65535"),

@@ -61,6 +61,12 @@ pub(crate) fn of_key(text: &str, key: &str) -> Range<usize> {
     let mut place = 0..0;
     let mut here = table.get_ref();
     while let Some(part) = parts.next() {
+        let lone =
+            |part: &str| part == "0" && !here.keys().any(|name| name.get_ref().as_ref() == "0");
+        // A table that could be a list stands alone.
+        if lone(part) && place != (0..0) {
+            continue;
+        }
         let found = here
             .iter()
             .find(|(name, _)| name.get_ref().as_ref() == part);
@@ -142,9 +148,9 @@ mod tests {
         let source = Source::new(Path::new("f.toml"), text);
         let line = |key: &str| source.error_at_key(key, "").line();
         let found = [
-            "a", "a.x", "a.b.y", "a.z", "t.1.n", "t.0.n", "t.1.m", "t.1.m.1", "t.7", "q",
+            "a", "a.x", "a.b.y", "a.z", "t.1.n", "t.0.n", "t.1.m", "t.1.m.1", "t.7", "q", "a.0.x",
         ];
         let lines = found.map(line);
-        assert_eq!(lines, [1, 2, 4, 1, 8, 6, 9, 11, 5, 1]);
+        assert_eq!(lines, [1, 2, 4, 1, 8, 6, 9, 11, 5, 1, 2]);
     }
 }

@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WantsServerCert;
-use rustls::{ConfigBuilder, ServerConfig};
+use rustls::{ConfigBuilder, RootCertStore, ServerConfig};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
-use crate::config::{AnyFile, Placed, ServerFile};
+use crate::config::{AnyFile, ClientFile, Placed, ServerFile};
+use crate::keys;
 use crate::process::{self, RunError, date};
 use crate::tls::key_exchange;
+use crate::trust;
 
 /// Seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
@@ -52,17 +54,15 @@ impl CertifiedFiles {
         certificate: &Placed<PathBuf>,
         key: &Placed<PathBuf>,
     ) -> Result<Self, RunError> {
-        let chain = CertificateDer::pem_file_iter(certificate.as_path())
-            .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>())
-            .map_err(|error| unusable(certificate, error))?;
-        if chain.is_empty() {
-            let fault = "it holds no certificate in PEM; name the file with the site's chain";
-            return Err(unusable(certificate, fault));
-        }
-        let own = PrivateKeyDer::from_pem_file(key.as_path());
+        let chain = certificates(certificate, "name the file with the site's chain")?;
+        let text = keys::pem_key(key).map_err(|fault| key.place.error(fault))?;
+        let own = PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
+            let fault = "it holds no private key in PEM; name the file with the certificate's key";
+            unusable(key, fault)
+        })?;
         Ok(Self {
             chain,
-            key: own.map_err(|error| unusable(key, error))?,
+            key: own,
             certificate: certificate.clone(),
             key_file: key.clone(),
         })
@@ -191,12 +191,13 @@ impl Validity {
     }
 }
 
-/// Reads certificate and key that `file` names, if it names some, as the daemon will; text about a certificate that is not good now, or
-/// not for long.
+/// Reads certificate, key and authorities that `file` names, as the daemon will; text about a certificate that is not good now, or not
+/// for long.
 ///
 /// # Errors
 /// [`RunError`] names the file that cannot be used, and the mend.
 pub fn check_certificate(file: &AnyFile) -> Result<Option<String>, RunError> {
+    check_roots(file)?;
     let (certificate, key) = match file {
         AnyFile::Origin(origin) => (&origin.certificate, &origin.key),
         AnyFile::Server(server) => {
@@ -216,14 +217,60 @@ pub fn check_certificate(file: &AnyFile) -> Result<Option<String>, RunError> {
     Ok(validity.fault(now).or_else(|| validity.warning(now)))
 }
 
-/// A file that TLS cannot use.
-fn unusable(file: &Placed<PathBuf>, error: impl std::fmt::Display) -> RunError {
-    let path = file.display();
-    RunError::key(format!("{}: cannot use {path}: {error}", file.place))
+/// Reads the authorities that `file` names for web servers or origins.
+fn check_roots(file: &AnyFile) -> Result<(), RunError> {
+    let roots = match file {
+        AnyFile::Client(ClientFile::Tunnel(client)) => Some(&client.front.dssl.roots),
+        AnyFile::Server(server) => match &**server {
+            ServerFile::Tunnel(server) => server.web.tls.as_ref().or(server.web.hub.as_ref()),
+            ServerFile::Plain(_) => None,
+        },
+        AnyFile::Client(ClientFile::Plain(_)) | AnyFile::Pep(_) | AnyFile::Origin(_) => None,
+    };
+    match roots.and_then(|roots| roots.file.as_ref()) {
+        Some(file) => trust::add(file, &mut RootCertStore::empty()),
+        None => Ok(()),
+    }
+}
+
+/// Certificates in `file`, in PEM; at least one. What should be there instead is said by `mend`.
+pub(crate) fn certificates(
+    file: &Placed<PathBuf>,
+    mend: &str,
+) -> Result<Vec<CertificateDer<'static>>, RunError> {
+    let bytes = keys::pem_certificates(file).map_err(|error| unusable(file, error))?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err(unusable(
+            file,
+            format!("it holds no certificate in PEM; {mend}"),
+        )),
+        Err(error) => Err(unusable(
+            file,
+            format!("it is not whole PEM ({error}); {mend}"),
+        )),
+    }
+}
+
+/// Error about a file that TLS cannot use, at the line that names it.
+pub(crate) fn unusable(file: &Placed<PathBuf>, error: impl std::fmt::Display) -> RunError {
+    let fault = match file.as_os_str().is_empty() {
+        true => "the path of this file is empty; name a file".to_owned(),
+        false => format!("cannot use {}: {error}", file.display()),
+    };
+    file.place.error(fault).into()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    use bentpipe_config::Source;
+    use toml::Spanned;
+
     use super::*;
 
     #[test]
@@ -255,5 +302,73 @@ mod tests {
             fault.contains("not good before 1970-04-11") && warning.is_none(),
             "{fault}"
         );
+    }
+
+    /// A file of this content and mode, as the second line of `m.toml` names it.
+    fn named(directory: &Path, name: &str, text: &str, mode: u32) -> Placed<PathBuf> {
+        let path = directory.join(name);
+        fs::write(&path, text).expect("a file");
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("a file of ours");
+        Source::new(Path::new("m.toml"), "\n\n").placed(Spanned::new(1..1, path))
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_or_write_is_refused_at_its_line() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let made = rcgen::generate_simple_self_signed(vec!["a.example".into()]).expect("made");
+        let chain = named(directory.path(), "site.pem", &made.cert.pem(), 0o644);
+        let text = made.signing_key.serialize_pem();
+        for (mode, taken) in [
+            (0o600, true),
+            (0o640, true),
+            (0o644, false),
+            (0o604, false),
+            (0o660, false),
+        ] {
+            let key = named(directory.path(), "site.key", &text, mode);
+            let fault = CertifiedFiles::checked(&chain, &key).err();
+            let fault = fault.map(|fault| fault.to_string());
+            let said = format!("is accessible to others (mode {mode:04o}); run `chmod 640");
+            let refused = |fault: &String| fault.starts_with("m.toml:2: ") && fault.contains(&said);
+            assert_eq!(fault.is_none(), taken, "{mode:o}: {fault:?}");
+            assert!(fault.as_ref().is_none_or(refused), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_named_on_one_line() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let odd = named(directory.path(), "a\u{1b}[31m.pem", "nothing\n", 0o644);
+        let fault = trust::add(&odd, &mut RootCertStore::empty()).expect_err("no certificate");
+        let fault = fault.to_string();
+        assert!(fault.starts_with("m.toml:2: cannot use "), "{fault}");
+        assert!(fault.contains("holds no certificate"), "{fault}");
+        assert!(!fault.contains(char::is_control), "{fault}");
+        let none = odd.implied(PathBuf::new());
+        let fault = trust::add(&none, &mut RootCertStore::empty()).expect_err("no path");
+        let said = "m.toml:2: the path of this file is empty; name a file";
+        assert_eq!(fault.to_string(), said);
+    }
+
+    #[test]
+    fn a_check_reads_the_authorities_that_a_file_names() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let key = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=\n";
+        named(directory.path(), "own.key", key, 0o600);
+        let peer = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
+        let server = "private_key_file = \"own.key\"\nlisten = \":1\"\n[web]\nhub = true\nroots = \"none.pem\"\n";
+        let client = format!(
+            "private_key_file = \"own.key\"\n[server]\naddress = \"10.0.0.1:1\"\npublic_key = \"{peer}\"\n\
+             [http]\nlisten = \":1\"\n[dssl]\norigins = [\"a.example\"]\nroots = \"none.pem\"\n"
+        )
+        .replace("\":1\"", "\"127.0.0.1:1\"");
+        for (text, line) in [(server, 5), (&*client, 9)] {
+            let path = directory.path().join("m.toml");
+            fs::write(&path, text).expect("a file");
+            let file = crate::config::load(&path, None).expect("a good file");
+            let fault = check_certificate(&file).expect_err("no authorities");
+            let said = format!("m.toml:{line}: cannot use ");
+            assert!(fault.to_string().contains(&said), "{fault}");
+        }
     }
 }

@@ -16,7 +16,7 @@ use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
-use crate::config::{Place, Placed, Role};
+use crate::config::{ConfigError, Place, Placed, Role};
 use crate::shard::Shard;
 use crate::status::StatusSocket;
 use bentpipe_tunnel::text::printable;
@@ -47,6 +47,9 @@ pub enum RunError {
     /// The private key or the key log cannot be used.
     #[error("{0}")]
     Key(String),
+    /// A file that the configuration names cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// An address is taken or not ours.
     #[error("{place}: cannot listen on {what} {address}: {source}{}", mend(source))]
     Bind {

@@ -1,16 +1,16 @@
 //! Trust in web servers' certificates: the system's authorities, and those of the configuration's file.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bentpipe_tunnel::engine::identity;
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::config::WebRoots;
+use crate::certified::{certificates, unusable};
+use crate::config::{Placed, WebRoots};
 use crate::keys::PrivateKey;
 use crate::process::RunError;
 use crate::tls::key_exchange;
@@ -64,20 +64,7 @@ fn authorities(roots: &WebRoots) -> Result<RootCertStore, RunError> {
     // Some that systems carry are older than what can be read of them today.
     let _ = store.add_parsable_certificates(system.certs);
     if let Some(file) = &roots.file {
-        let fault = |error: String| {
-            let path = file.display();
-            RunError::key(format!("{}: cannot use {path}: {error}", file.place))
-        };
-        let read = CertificateDer::pem_file_iter(file.as_path())
-            .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>());
-        let certificates = read.map_err(|error| fault(error.to_string()))?;
-        if certificates.is_empty() {
-            return Err(fault("it holds no certificate in PEM".into()));
-        }
-        for certificate in certificates {
-            let added = store.add(certificate);
-            added.map_err(|error| fault(error.to_string()))?;
-        }
+        add(file, &mut store)?;
     }
     if store.is_empty() {
         return Err(RunError::key(
@@ -86,4 +73,17 @@ fn authorities(roots: &WebRoots) -> Result<RootCertStore, RunError> {
         ));
     }
     Ok(store)
+}
+
+/// Adds the authorities in `file`, in PEM, to `store`.
+///
+/// # Errors
+/// The file cannot be read, or holds none.
+pub(crate) fn add(file: &Placed<PathBuf>, store: &mut RootCertStore) -> Result<(), RunError> {
+    for certificate in certificates(file, "name a file with certificates of authorities")? {
+        store
+            .add(certificate)
+            .map_err(|error| unusable(file, error))?;
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! An authority, and the certificate that it has given an origin.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -43,7 +44,9 @@ impl Certified {
         let directory = tempfile::tempdir()?;
         fs::write(directory.path().join("roots.pem"), authority.pem())?;
         fs::write(directory.path().join("site.pem"), certificate.pem())?;
-        fs::write(directory.path().join("site.key"), key.serialize_pem())?;
+        let file = directory.path().join("site.key");
+        fs::write(&file, key.serialize_pem())?;
+        fs::set_permissions(&file, Permissions::from_mode(0o600))?;
         Ok(Self {
             directory,
             authority,

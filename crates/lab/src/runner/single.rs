@@ -4,7 +4,8 @@
 //!  topology ─► captures ─► contender ─► task ─► captures' and emulator's word ─► outcome, doubts
 //! ```
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
@@ -278,6 +279,9 @@ fn certify(topology: &Topology, hosts: &Hosts) -> Result<Authority> {
     ] {
         fs::write(topology.directory().join(file), text)?;
     }
+    // An origin takes no key that others may read.
+    let closed = Permissions::from_mode(0o600);
+    fs::set_permissions(topology.directory().join(WEB_KEY), closed)?;
     Ok(authority)
 }
 

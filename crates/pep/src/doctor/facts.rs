@@ -10,6 +10,7 @@ use bentpipe_sys::policy_rule::StrayRoute;
 use bentpipe_tunnel::engine::TrialOutcome;
 
 use crate::config::Role;
+use crate::keys::Readers;
 
 /// Result of something that was tried; the error is the system's text, `None`: it was not tried for want of a privilege.
 pub(super) type Trial<T = ()> = Option<Result<T, String>>;
@@ -155,6 +156,8 @@ pub(super) struct Owned {
     pub(super) found: Option<Ownership>,
     /// Owner of the directory of the configuration: the user of the daemon.
     pub(super) daemon_user: Option<u32>,
+    /// Users who may read it, if it is a secret.
+    pub(super) readers: Readers,
 }
 
 /// Owner and mode.

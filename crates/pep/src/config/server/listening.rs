@@ -1,7 +1,7 @@
 //! `listen`, `shards` and `public_address`: where the server is reached, and by how many threads.
 
 use std::net::{Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bentpipe_config::{Placed, Source};
 use serde::{Deserialize, Deserializer};
@@ -24,6 +24,14 @@ pub struct Listening {
     pub public_address: Option<ServerAddress>,
     /// Threads, 1 to 256; `None`: one per core.
     pub shards: Option<u16>,
+}
+
+impl Listening {
+    /// File of the key of the operator's certificate, if there is one.
+    pub(crate) fn certified_key(&self) -> Option<&Path> {
+        let (_, key) = self.tls.as_ref()?.certificate.as_ref()?;
+        Some(key.as_path())
+    }
 }
 
 /// Addresses that take TLS connections, and what strangers see there.

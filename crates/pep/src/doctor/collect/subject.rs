@@ -27,7 +27,7 @@ use crate::doctor::facts::{
     AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, FarFacts, HandshakeResult,
     ListenProtocol, Owned, Ownership, ServerFacts, SideFacts,
 };
-use crate::keys::{self, PrivateKey};
+use crate::keys::{self, PrivateKey, Readers};
 use crate::status::{self, Side, StatusReport, TunnelState};
 use far::{far, resolve};
 use server::{listens, server};
@@ -51,6 +51,14 @@ fn examine(file: &Path, content: AnyFile) -> Content {
     let report = query(&content, role).map(|report| report.runs_on(file).then_some(report));
     let running = report.as_ref().ok().and_then(Option::as_ref);
     let user = owner_of_directory(file);
+    let certified = match &content {
+        AnyFile::Origin(config) => Some(config.key.as_path()),
+        AnyFile::Server(file) => match &**file {
+            ServerFile::Tunnel(config) => config.listening.certified_key(),
+            ServerFile::Plain(_) => None,
+        },
+        AnyFile::Client(_) | AnyFile::Pep(_) => None,
+    };
     let (plain, secrets, state_dir, side) = match &content {
         AnyFile::Client(ClientFile::Tunnel(config)) => (
             false,
@@ -72,7 +80,7 @@ fn examine(file: &Path, content: AnyFile) -> Content {
         ),
         AnyFile::Origin(config) => (
             false,
-            vec![config.key.as_path()],
+            Vec::new(),
             None,
             SideFacts::Origin(origin::origin(config, running)),
         ),
@@ -100,7 +108,14 @@ fn examine(file: &Path, content: AnyFile) -> Content {
         role,
         plain,
         daemon: daemon(report),
-        secrets: secrets.into_iter().map(|path| owned(path, user)).collect(),
+        secrets: secrets
+            .into_iter()
+            .map(|path| owned(path, user))
+            .chain(certified.map(|path| Owned {
+                readers: Readers::Group,
+                ..owned(path, user)
+            }))
+            .collect(),
         state_dir: state_dir.map(|path| owned(path, user)),
         side,
     }
@@ -157,6 +172,7 @@ fn owned(path: &Path, daemon_user: Option<u32>) -> Owned {
         path: path.to_owned(),
         found,
         daemon_user,
+        readers: Readers::Owner,
     }
 }
 

@@ -16,9 +16,17 @@ fn secret(key: &Owned) -> Finding {
     let Some(found) = key.found else {
         return warn("keys", format!("{name} is not there"), None);
     };
-    if found.mode & 0o077 != 0 {
+    if found.mode & key.readers.others() != 0 {
         let text = format!("{name} is accessible to others (mode {:04o})", found.mode);
-        return fail("keys", text, Some(format!("run `chmod 600 {name}`")));
+        let mend = format!("run `chmod {} {name}`", key.readers.mode());
+        return fail("keys", text, Some(mend));
+    }
+    if found.mode & 0o040 != 0 {
+        let text = format!(
+            "{name} is its owner's and its group's (mode {:04o})",
+            found.mode
+        );
+        return ok("keys", text);
     }
     match key.daemon_user {
         Some(user) if user != found.owner => warn(

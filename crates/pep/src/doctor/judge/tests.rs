@@ -10,6 +10,7 @@ use bentpipe_tunnel::engine::TrialOutcome;
 
 use super::*;
 use crate::doctor::facts::*;
+use crate::keys::Readers;
 
 /// A machine on which all is well, with a client in order.
 pub(super) fn healthy() -> Facts {
@@ -68,6 +69,7 @@ pub(super) fn subject(side: SideFacts) -> Examined {
             mode: 0o600,
         }),
         daemon_user: Some(998),
+        readers: Readers::Owner,
     };
     let role = match side {
         SideFacts::Client(_) => Role::Client,
@@ -511,6 +513,21 @@ fn ports_files_and_names() {
         "keys",
         &["mode 0640", "chmod 600 /etc/bentpipe/x.key"],
     );
+    // The key of a web server's certificate, as certbot and `ssl-cert` leave it.
+    let certified = |mode| {
+        move |facts: &mut Facts| {
+            let secret = &mut content(facts).secrets[0];
+            secret.readers = Readers::Group;
+            secret.found = Some(Ownership { owner: 0, mode });
+        }
+    };
+    let mut facts = healthy();
+    certified(0o640)(&mut facts);
+    assert!(judge(&facts).iter().all(|one| one.level == Level::Ok));
+    must_find(certified(0o600), Warn, "keys", &["cannot read it"]);
+    for mode in [0o644, 0o660] {
+        must_find(certified(mode), Fail, "keys", &["chmod 640"]);
+    }
     let roots = |facts: &mut Facts| {
         content(facts).secrets[0].found = Some(Ownership {
             owner: 0,
