@@ -11,5 +11,8 @@ pub(crate) fn run(options: &Check) -> Result<(), Failure> {
     let (role, name) = (file.role(), options.file.display());
     let warning = check_certificate(&file)?;
     let warning = warning.map(|text| format!("; {text}")).unwrap_or_default();
-    super::print(&format!("{name}: a valid {role} configuration{warning}"))
+    super::print(&format!(
+        "{name}: a valid configuration of {}{warning}",
+        role.with_article()
+    ))
 }

@@ -13,6 +13,26 @@ pub(crate) struct Fault {
 pub(crate) const FAULTS: &[Fault] = &[
     Fault {
         role: "server",
+        old: "allow = [\"10.30.0.0/24\"]",
+        new: "only = []",
+        line: 7,
+        words: &[
+            "`only` of `[[client]]` is empty",
+            "remove the key for all destinations",
+        ],
+    },
+    Fault {
+        role: "client",
+        old: "[socks5]",
+        new: "[[rule]]\naction = \"direct\"\nports = []\n[socks5]",
+        line: 9,
+        words: &[
+            "`ports` of `[[rule]]` is empty",
+            "remove the key for all ports",
+        ],
+    },
+    Fault {
+        role: "server",
         old: "listen =",
         new: "lisen =",
         line: 2,
@@ -43,7 +63,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         role: "client",
         old: "[socks5]",
         new: "[metering]\nperiod = \"day\"\nmonth_begins = 15\n[socks5]",
-        line: 7,
+        line: 9,
         words: &["`month_begins`", "`period = \"month\"`"],
     },
     Fault {
@@ -85,7 +105,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         role: "client",
         old: "address =",
         new: "wire = \"tls\"\naddress =",
-        line: 7,
+        line: 5,
         words: &[
             "`wire = \"tls\"` needs `tls = \"HOST:PORT\"`",
             "`listen_tls`",
@@ -95,7 +115,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         role: "client",
         old: "address =",
         new: "tls = \"127.0.0.1:443\"\ntls_name = \"not a name\"\naddress =",
-        line: 8,
+        line: 6,
         words: &["`tls_name`", "\"not a name\"", "expected a DNS name"],
     },
     Fault {

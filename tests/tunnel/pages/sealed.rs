@@ -432,7 +432,10 @@ fn an_origins_file_is_checked() {
     let key = "\"hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=\"";
     let (code, said) = check(&with("http://127.0.0.1:8080", key));
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("a valid origin configuration"), "{said}");
+    assert!(
+        said.contains("a valid configuration of an origin"),
+        "{said}"
+    );
     let (code, said) = check(&format!(
         "{}proxy_protocol = true\n",
         with("http://127.0.0.1:8080", key)

@@ -100,20 +100,23 @@ pub struct Server {
 
 impl Server {
     /// Refuses settings of a TLS connection that there is not, and a name that no server can have.
-    fn check(&self, source: &Source) -> Result<(), ConfigError> {
-        let key = self.public_key.to_string();
-        let fault = |text: String| Err(source.error(&source.span_of(&key), text));
+    fn check(&self, source: &Source, index: usize) -> Result<(), ConfigError> {
+        let fault = |key: &str, text: String| {
+            Err(source.error_at_key(&format!("server.{index}.{key}"), text))
+        };
         if self.tls.is_none() && self.wire == WirePreference::Tls {
             return fault(
+                "wire",
                 "`wire = \"tls\"` needs `tls = \"HOST:PORT\"`, where the server has `listen_tls`"
                     .into(),
             );
         }
         match (&self.tls, &self.tls_name) {
-            (None, Some(_)) => fault("`tls_name` needs `tls = \"HOST:PORT\"`".into()),
-            (Some(_), Some(name)) if !is_dns_name(name) => fault(format!(
-                "`tls_name` is {name:?}; expected a DNS name such as \"www.example.com\""
-            )),
+            (None, Some(_)) => fault("tls_name", "`tls_name` needs `tls = \"HOST:PORT\"`".into()),
+            (Some(_), Some(name)) if !is_dns_name(name) => fault(
+                "tls_name",
+                format!("`tls_name` is {name:?}; expected a DNS name such as \"www.example.com\""),
+            ),
             _ => Ok(()),
         }
     }
@@ -264,8 +267,8 @@ impl ClientConfig {
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         let mut file: QuicClientFile = parsed(source, Role::Client)?;
-        for server in &mut file.server {
-            server.check(source)?;
+        for (index, server) in file.server.iter_mut().enumerate() {
+            server.check(source, index)?;
             let key_file = server.enrolment_key_file.take();
             server.enrolment_key_file = key_file.map(|path| source.resolve(&path));
         }

@@ -133,15 +133,24 @@ pub(super) fn client(
         return Ok(implied.or_else(|| Some(socks5?.implied(ClientDns::default()))));
     };
     let table = written.get_ref();
-    let fault = |text: &str| Err(source.error(&written.span(), text));
+    let fault = |key: &str, text: &str| Err(source.error_at_key(key, text));
     if table.memory < LEAST_MEMORY {
-        return fault("`memory` of `[dns]` is too small; choose 256 KiB or more");
+        return fault(
+            "dns.memory",
+            "`memory` of `[dns]` is too small; choose 256 KiB or more",
+        );
     }
     if table.port == 0 || intercept.is_some_and(|intercept| intercept.port == table.port) {
-        return fault("`port` of `[dns]` is 0, or that of `[intercept]`; choose another");
+        return fault(
+            "dns.port",
+            "`port` of `[dns]` is 0, or that of `[intercept]`; choose another",
+        );
     }
     if table.enabled && table.listen.is_empty() && intercept.is_none() && socks5.is_none() {
-        return fault("`[dns]` answers nobody; set `listen`, or add `[intercept]` or `[socks5]`");
+        return fault(
+            "dns",
+            "`[dns]` answers nobody; set `listen`, or add `[intercept]` or `[socks5]`",
+        );
     }
     let span = written.span();
     let mut table = written.into_inner();

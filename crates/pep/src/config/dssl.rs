@@ -52,14 +52,12 @@ pub(super) fn client(
     let Some(table) = written else {
         return Ok(ClientDssl::default());
     };
-    let (span, table) = (table.span(), table.into_inner());
+    let table = table.into_inner();
     let mut origins = table.origins;
     origins.sort_unstable();
     let twice = origins.windows(2).find(|pair| pair[0] == pair[1]);
     let read = origins.iter().find(|origin| trusted.contains(origin));
-    let fault = if origins.is_empty() {
-        Some("`[dssl]` needs `origins`, such as `origins = [\"shop.example.com\"]`".to_owned())
-    } else if origins.len() > MAX_NAMES {
+    let fault = if origins.len() > MAX_NAMES {
         let count = origins.len();
         Some(format!(
             "`origins` lists {count} hosts; expected {MAX_NAMES} at most"
@@ -70,7 +68,7 @@ pub(super) fn client(
         read.map(|name| format!("{name} is in `names` of `[web]`, whose pages the server reads; remove it there or in `origins`"))
     };
     match fault {
-        Some(fault) => Err(source.error(&span, fault)),
+        Some(fault) => Err(source.error_at_key("dssl.origins", fault)),
         None => Ok(ClientDssl {
             origins,
             mode: match table.mode {

@@ -94,8 +94,12 @@ impl FrontEnds {
         if let Some(intercept) = &intercept {
             check(source, intercept)?;
         }
-        for rule in &rules {
-            Rule::check(rule, source, intercept.as_ref().map(Spanned::get_ref))?;
+        for (index, rule) in rules.iter().enumerate() {
+            Rule::check(
+                (index, rule),
+                source,
+                intercept.as_ref().map(Spanned::get_ref),
+            )?;
         }
         let front = Self {
             intercept: intercept.map(|intercept| source.placed(intercept)),
@@ -205,13 +209,14 @@ impl FrontEnds {
 }
 
 fn check(source: &Source, intercept: &Spanned<Intercept>) -> Result<(), ConfigError> {
-    let fault = |text| Err(source.error(&intercept.span(), text));
     let table = intercept.get_ref();
     if table.interfaces.is_empty() && !table.local {
-        return fault("`[intercept]` takes in nothing; list `interfaces` or set `local = true`");
+        let fault = "`[intercept]` takes in nothing; list `interfaces` or set `local = true`";
+        return Err(source.error(&intercept.span(), fault));
     }
     if table.port == 0 {
-        return fault("`port` of `[intercept]` is 0; choose 1 to 65535");
+        let fault = "`port` of `[intercept]` is 0; choose 1 to 65535";
+        return Err(source.error_at_key("intercept.port", fault));
     }
     Ok(())
 }

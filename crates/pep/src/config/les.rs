@@ -110,52 +110,68 @@ pub(super) fn client(
     };
     let span: Range<usize> = table.span();
     let table = table.into_inner();
+    let psk = matches!(table.flow, LesFlow::Psk);
     let count = table.destinations.len();
-    let fault = match intercept {
-        None => "`[les]` seals packets of the client's device, which comes with interception; add `[intercept]`".into(),
-        Some(intercept) if intercept.on_failure == OnFailure::Direct => {
-            "`[les]` lets nothing leave in clear; remove `on_failure = \"direct\"` of `[intercept]`".into()
-        }
-        Some(_) if count > MAX_SELECTORS => format!(
-            "`destinations` of `[les]` has {count} entries; at most {MAX_SELECTORS} are possible"
-        ),
-        Some(_) if table.port == 0 => {
-            format!("`port` of `[les]` is 0; name the server's, usually {LES_PORT}")
-        }
-        Some(_) if matches!(table.flow, LesFlow::Psk) != table.laboratory.is_some() => {
-            "`flow = \"psk\"` and `[les.laboratory]` go together: they are for laboratories alone, for who has the key and a recording opens all of it; remove both".into()
-        }
-        Some(_) if paced => {
-            "`[les]` cannot keep `max_rate` of `[link]`, for its packets are not in the tunnel; remove one of them".into()
-        }
-        Some(_) => {
-            let peps = peps(source, table.pep)?;
-            let destinations = table.destinations.iter().map(IpNet::trunc);
-            return Ok(Some(ClientLes {
-                destinations: destinations.collect(),
-                handshake: match table.flow {
-                    LesFlow::Short => Handshake::Short,
-                    LesFlow::Paper => Handshake::Paper,
-                    LesFlow::Psk => Handshake::Psk,
-                },
-                port: table.port,
-                peps,
-                psk_file: table
-                    .laboratory
-                    .map(|laboratory| laboratory.checked(source))
-                    .transpose()?,
-            }));
-        }
+    let direct = |table: &Intercept| table.on_failure == OnFailure::Direct;
+    let at = |key: &str, fault: String| Err(source.error_at_key(key, fault));
+    let Some(intercept) = intercept else {
+        let fault = "`[les]` seals packets of the client's device, which comes with interception; add `[intercept]`";
+        return Err(source.error(&span, fault));
     };
-    Err(source.error(&span, fault))
+    if direct(intercept) {
+        return at(
+            "les",
+            "`[les]` lets nothing leave in clear; remove `on_failure = \"direct\"` of `[intercept]`".into(),
+        );
+    }
+    if count > MAX_SELECTORS {
+        let fault = format!(
+            "`destinations` of `[les]` has {count} entries; at most {MAX_SELECTORS} are possible"
+        );
+        return at("les.destinations", fault);
+    }
+    if table.port == 0 {
+        let fault = format!("`port` of `[les]` is 0; name the server's, usually {LES_PORT}");
+        return at("les.port", fault);
+    }
+    if psk != table.laboratory.is_some() {
+        return at(
+            if psk { "les.flow" } else { "les.laboratory" },
+            "`flow = \"psk\"` and `[les.laboratory]` go together: they are for laboratories alone, for who has the key and a recording opens all of it; remove both".into(),
+        );
+    }
+    if paced {
+        return at(
+            "les",
+            "`[les]` cannot keep `max_rate` of `[link]`, for its packets are not in the tunnel; remove one of them".into(),
+        );
+    }
+    checked(source, table).map(Some)
+}
+
+/// The table with its PEPs and its key of a laboratory checked.
+fn checked(source: &Source, table: ClientLesTable) -> Result<ClientLes, ConfigError> {
+    Ok(ClientLes {
+        destinations: table.destinations.iter().map(IpNet::trunc).collect(),
+        handshake: match table.flow {
+            LesFlow::Short => Handshake::Short,
+            LesFlow::Paper => Handshake::Paper,
+            LesFlow::Psk => Handshake::Psk,
+        },
+        port: table.port,
+        peps: peps(source, table.pep)?,
+        psk_file: table
+            .laboratory
+            .map(|laboratory| laboratory.checked(source))
+            .transpose()?,
+    })
 }
 
 /// Checks the PEPs of a client: how many, and that each is told from the others.
 fn peps(source: &Source, written: Vec<Spanned<LesPep>>) -> Result<Vec<LesPep>, ConfigError> {
     let mut found: Vec<LesPep> = Vec::new();
-    for pep in written {
-        let span = pep.span();
-        let pep = pep.into_inner();
+    for (index, pep) in written.into_iter().enumerate() {
+        let (span, pep) = (pep.span(), pep.into_inner());
         let other = |one: &&LesPep| {
             one.name == pep.name || one.public_key == pep.public_key || one.address == pep.address
         };
@@ -164,8 +180,8 @@ fn peps(source: &Source, written: Vec<Spanned<LesPep>>) -> Result<Vec<LesPep>, C
                 "`[[les.pep]]` stands more than {MAX_PEPS} times; an association has so many PEPs at most"
             )
         } else if pep.name.is_empty() || pep.name.chars().any(char::is_control) {
-            "`name` of `[[les.pep]]` is empty or holds control characters; choose a printable one"
-                .into()
+            let fault = "`name` of `[[les.pep]]` is empty or holds control characters; choose a printable one";
+            return Err(source.error_at_key(&format!("les.pep.{index}.name"), fault));
         } else if let Some(other) = found.iter().find(other) {
             format!(
                 "PEP {} has the name, address or `public_key` of {} above; each PEP stands once, with its own",

@@ -41,7 +41,7 @@ pub enum Period {
 
 /// Day that every month has, 1 to 28, on which a provider's month begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "i8", into = "i8")]
+#[serde(try_from = "i64", into = "i8")]
 pub struct MonthDay(i8);
 
 impl MonthDay {
@@ -67,11 +67,12 @@ impl Default for MonthDay {
     }
 }
 
-impl TryFrom<i8> for MonthDay {
+impl TryFrom<i64> for MonthDay {
     type Error = &'static str;
 
-    fn try_from(day: i8) -> Result<Self, Self::Error> {
-        Self::new(day).ok_or("expected a day that every month has, 1 to 28")
+    fn try_from(day: i64) -> Result<Self, Self::Error> {
+        let day = i8::try_from(day).ok().and_then(Self::new);
+        day.ok_or("expected a day that every month has, 1 to 28")
     }
 }
 
@@ -101,21 +102,30 @@ pub(super) fn checked(
         return Ok(Metering::default());
     };
     let table = *written.get_ref();
-    let fault = |text: &str| Err(source.error(&written.span(), text));
+    let fault = |key: &str, text: &str| Err(source.error_at_key(&format!("metering.{key}"), text));
     if table
         .price_per_mb
         .is_some_and(|price| !(price.is_finite() && price >= 0.0))
     {
-        return fault("`price_per_mb` is no price; expected a number from 0 on, such as 0.35");
+        return fault(
+            "price_per_mb",
+            "`price_per_mb` is no price; expected a number from 0 on, such as 0.35",
+        );
     }
     if table.cap == Some(ByteCount::new(0)) {
-        return fault("`cap` is 0; choose a size, such as \"10 GB\"");
+        return fault("cap", "`cap` is 0; choose a size, such as \"10 GB\"");
     }
     if table.month_begins != MonthDay::FIRST && table.period != Period::Month {
-        return fault("`month_begins` is for `period = \"month\"` alone");
+        return fault(
+            "month_begins",
+            "`month_begins` is for `period = \"month\"` alone",
+        );
     }
     if table.at_cap == AtCap::Stop && table.cap.is_none() {
-        return fault("`at_cap = \"stop\"` needs a `cap`, such as \"10 GB\"");
+        return fault(
+            "at_cap",
+            "`at_cap = \"stop\"` needs a `cap`, such as \"10 GB\"",
+        );
     }
     Ok(table)
 }

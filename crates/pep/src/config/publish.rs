@@ -128,11 +128,17 @@ pub(super) fn asked(
     for (entry, index) in entries.iter().zip(0..) {
         let this = entry.get_ref();
         let name = format!("{}/{}", this.protocol, this.port);
+        let (mut key, zero) = ("", "a port is 0; choose 1 to 65535");
         let fault = if index >= MAX_PUBLISHED {
             Some(format!("at most {MAX_PUBLISHED} ports can be published"))
-        } else if this.port == 0 || this.to.port() == 0 {
-            Some("a port is 0; choose 1 to 65535".into())
+        } else if this.port == 0 {
+            key = ".port";
+            Some(zero.into())
+        } else if this.to.port() == 0 {
+            key = ".to";
+            Some(zero.into())
         } else if this.to.ip().is_unspecified() || this.to.ip().is_multicast() {
+            key = ".to";
             Some(format!("`to` is no host: {}", this.to.ip()))
         } else if this.protocol == PortProtocol::Tcp {
             (!seen.insert((this.protocol, this.port, false)))
@@ -146,7 +152,7 @@ pub(super) fn asked(
             })
         };
         if let Some(fault) = fault {
-            return Err(source.error(&entry.span(), fault));
+            return Err(source.error_at_key(&format!("publish.{index}{key}"), fault));
         }
     }
     Ok(entries.into_iter().map(Spanned::into_inner).collect())

@@ -213,14 +213,17 @@ impl Rule {
 
     /// Refuses a rule that cannot mean what it says.
     pub(super) fn check(
-        rule: &Spanned<Self>,
+        (index, rule): (usize, &Spanned<Self>),
         source: &Source,
         intercept: Option<&Intercept>,
     ) -> Result<(), ConfigError> {
-        let fault = |text: String| Err(source.error(&rule.span(), text));
+        let fault = |key: &str, text: String| {
+            Err(source.error_at_key(&format!("rule.{index}.{key}"), text))
+        };
         let this = rule.get_ref();
         if this.optimistic.is_none() && this.action.is_none() {
-            return fault("this rule says nothing; give it an `action` or `optimistic`".into());
+            let text = "this rule says nothing; give it an `action` or `optimistic`";
+            return Err(source.error(&rule.span(), text));
         }
         let narrow = [
             ("interfaces", this.interfaces.is_empty()),
@@ -232,19 +235,22 @@ impl Rule {
         if let Some((key, _)) = narrow.iter().find(|(_, empty)| !empty)
             && this.optimistic.is_some()
         {
-            return fault(format!(
+            let text = format!(
                 "`optimistic` goes by `ports` and `destinations` alone, not by `{key}`; give it a rule of its own"
-            ));
+            );
+            return fault("optimistic", text);
         }
         let known = |name: &String| intercept.is_some_and(|table| table.interfaces.contains(name));
         if let Some(name) = this.interfaces.iter().find(|name| !known(name)) {
-            return fault(format!(
+            let text = format!(
                 "`{name}` is not intercepted; add it to `interfaces` of `[intercept]` or remove it here"
-            ));
+            );
+            return fault("interfaces", text);
         }
         let portless = |number: &u8| !WITH_PORTS.contains(number);
         if !this.ports.is_empty() && this.numbers().iter().any(portless) {
-            return fault("`ports` beside a protocol that has none; make two rules".into());
+            let text = "`ports` beside a protocol that has none; make two rules";
+            return fault("ports", text.into());
         }
         Ok(())
     }

@@ -106,7 +106,7 @@ pub(super) fn client(
     let Some(table) = written else {
         return Ok(ClientWeb::default());
     };
-    let (span, table) = (table.span(), table.into_inner());
+    let table = table.into_inner();
     let mut names = table.names;
     names.sort_unstable();
     let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
@@ -126,8 +126,12 @@ pub(super) fn client(
         )),
         WebTls::Trusted => twice.map(|pair| format!("`names` lists {} twice; remove one", pair[0])),
     };
+    let key = match names.is_empty() || (table.tls == WebTls::Trusted && !table.prefetch) {
+        true => "web.tls",
+        false => "web.names",
+    };
     match fault {
-        Some(fault) => Err(source.error(&span, fault)),
+        Some(fault) => Err(source.error_at_key(key, fault)),
         None => Ok(ClientWeb {
             prefetch: table.prefetch,
             names,
@@ -143,14 +147,14 @@ pub(super) fn server(
     let Some(table) = written else {
         return Ok(ServerWeb::default());
     };
-    let (span, table) = (table.span(), table.into_inner());
+    let table = table.into_inner();
     let trusted = table.tls == WebTls::Trusted;
     if let Some(roots) = table.roots.as_ref().filter(|_| !trusted && !table.hub) {
         let fault = "`roots` of `[web]` needs `tls = \"trusted\"` or `hub = true`";
         return Err(source.error(&roots.span(), fault));
     }
     if trusted && !table.prefetch {
-        return Err(source.error(&span, WITHOUT_PREFETCH));
+        return Err(source.error_at_key("web.tls", WITHOUT_PREFETCH));
     }
     let file = table.roots.map(|roots| source.resolve_placed(roots));
     let roots = WebRoots { file };

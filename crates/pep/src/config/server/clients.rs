@@ -303,14 +303,23 @@ impl Claims {
             }
             self.claimed.push((claimed, name.to_owned()));
         }
-        for (key, count) in [
-            ("addresses", entry.addresses.len()),
-            ("routes", entry.routes.len()),
+        let first = |spans: Option<Range<usize>>| spans.unwrap_or_else(|| entry.name.span());
+        for (key, count, span) in [
+            (
+                "addresses",
+                entry.addresses.len(),
+                first(entry.addresses.first().map(Spanned::span)),
+            ),
+            (
+                "routes",
+                entry.routes.len(),
+                first(entry.routes.first().map(Spanned::span)),
+            ),
         ] {
             if count > MOST {
                 let fault =
                     format!("`{key}` of `{name}` has {count} entries; at most {MOST} are possible");
-                return Err(source.error(&entry.name.span(), fault));
+                return Err(source.error(&span, fault));
             }
         }
         let own = |at: &Spanned<IpAddr>| *at.get_ref();

@@ -53,7 +53,7 @@ pub(super) fn pools(
             let fault = format!(
                 "`{key}` has no room in {pool}; give it a prefix of at least four addresses"
             );
-            return Err(source.error(&packets.span(), fault));
+            return Err(source.error_at_key(&format!("packets.{key}"), fault));
         }
     }
     Ok(packets.into_inner())

@@ -144,7 +144,7 @@ fn checked(
             "`prefixes` of `[sle]` are {}, and clients are told {MAX_SLE_PREFIXES}; join some",
             intake.prefixes.len()
         );
-        return Err(source.error(span, fault));
+        return Err(source.error_at_key("sle.prefixes", fault));
     }
     Ok(Some(source.placed(Spanned::new(span.clone(), intake))))
 }

@@ -44,7 +44,7 @@ const FAULTS: &[(&str, &str)] = &[
     ("T\n[intercept]\ninterfaces = \"lan0\"\n", "x.toml:6: `interfaces`: invalid type: string \"lan0\", expected a list"),
     ("T\n[intercept]\ninterfaces = [\"lan0\",\n  \"a/b\"]\n", "x.toml:7: bad interface name `a/b`; expected 1 to 15 characters, such as \"lan0\""),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\nport = 70000\n", "x.toml:7: `port`: invalid value: integer `70000`, expected an integer from 0 to 65535"),
-    ("T\n[intercept]\ninterfaces = [\"lan0\"]\nport = 0\n", "x.toml:5: `port` of `[intercept]` is 0; choose 1 to 65535"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\nport = 0\n", "x.toml:7: `port` of `[intercept]` is 0; choose 1 to 65535"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\nother = \"dorp\"\n", "x.toml:7: unknown value `dorp` for `other`; did you mean `drop`?"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\nbypass = [\"nas\"]\n", "x.toml:7: `bypass`: bad prefix `nas`; expected an address or prefix, such as \"10.30.0.0/24\" or \"fd00:30::1\""),
     ("T\n[http]\n", "x.toml:5: missing key `listen`"),
@@ -69,9 +69,9 @@ const FAULTS: &[(&str, &str)] = &[
     ("S\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\nmax_rate = \"1 kbit/s\"\n", "x.toml:6: `max_rate`: 1 kbit/s is too slow for a tunnel; expected 16 kbit/s or more"),
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\nports = [22]\n", "x.toml:7: this rule says nothing; give it an `action` or `optimistic`"),
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"drop\"\n", "x.toml:8: unknown value `drop` for `action`; known here: `tunnel`, `direct`, `block`"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\ninterfaces = [\"lan0\"]\n", "x.toml:7: `lan0` is not intercepted; add it to `interfaces` of `[intercept]` or remove it here"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\nprotocols = [\"icmp\"]\nports = [1]\n", "x.toml:7: `ports` beside a protocol that has none; make two rules"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\noptimistic = false\ndomains = [\"a.example\"]\n", "x.toml:7: `optimistic` goes by `ports` and `destinations` alone, not by `domains`; give it a rule of its own"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\ninterfaces = [\"lan0\"]\n", "x.toml:9: `lan0` is not intercepted; add it to `interfaces` of `[intercept]` or remove it here"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\nprotocols = [\"icmp\"]\nports = [1]\n", "x.toml:10: `ports` beside a protocol that has none; make two rules"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\noptimistic = false\ndomains = [\"a.example\"]\n", "x.toml:8: `optimistic` goes by `ports` and `destinations` alone, not by `domains`; give it a rule of its own"),
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\ndomains = [\"*.example\"]\n", "x.toml:9: `domains`: bad domain `*.example`; expected a domain, such as \"example.com\""),
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\nprotocols = [\"ipx\"]\n", "x.toml:9: `protocols`: bad protocol `ipx`; expected tcp, udp, icmp, sctp, dccp, udplite, gre, esp, ah, or a number from 0 to 255"),
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\ndscp = [\"fast\"]\n", "x.toml:9: `dscp`: bad DSCP `fast`; expected ef, va, le, cs0 to cs7, af11 to af43, or a number from 0 to 63, such as \"46\""),
@@ -100,13 +100,13 @@ const FAULTS: &[(&str, &str)] = &[
     ("private_key_file = \"good.key\"\nserver = \"10.0.0.1:1\"\n", "x.toml:2: `server`: invalid type: string \"10.0.0.1:1\", expected a table"),
     ("S [web]\nahead = true\n", "x.toml:4: unknown key `ahead`; known here: `prefetch`, `tls`, `hub`, `roots`; it stands in `[web]`, which begins at line 3, and keys of the whole file stand above line 3"),
     ("S [web]\nprefetch = 1\n", "x.toml:4: `prefetch`: invalid type: integer `1`, expected true or false"),
-    ("S [web]\ntls = \"trusted\"\n", "x.toml:3: `tls = \"trusted\"` of `[web]` needs `prefetch = true`: objects of these pages are fetched ahead"),
+    ("S [web]\ntls = \"trusted\"\n", "x.toml:4: `tls = \"trusted\"` of `[web]` needs `prefetch = true`: objects of these pages are fetched ahead"),
     ("S [web]\nroots = \"a.pem\"\n", "x.toml:4: `roots` of `[web]` needs `tls = \"trusted\"` or `hub = true`"),
     ("S [web]\ntls = \"all\"\n", "x.toml:4: unknown value `all` for `tls`; known here: `off`, `trusted`"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\nnames = [\"a.example\"]\n", "x.toml:7: `names` of `[web]` needs `tls = \"trusted\"`, and the server's `[web]` as well"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\ntls = \"trusted\"\nnames = [\"a.example\"]\n", "x.toml:7: `tls = \"trusted\"` of `[web]` needs `prefetch = true`: objects of these pages are fetched ahead"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\nprefetch = true\ntls = \"trusted\"\n", "x.toml:7: `tls = \"trusted\"` of `[web]` needs `names`, such as `names = [\"intranet.example.com\"]`: no other host is touched"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\nprefetch = true\ntls = \"trusted\"\nnames = [\"a.example\", \"A.example\"]\n", "x.toml:7: `names` lists a.example twice; remove one"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\nnames = [\"a.example\"]\n", "x.toml:8: `names` of `[web]` needs `tls = \"trusted\"`, and the server's `[web]` as well"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\ntls = \"trusted\"\nnames = [\"a.example\"]\n", "x.toml:8: `tls = \"trusted\"` of `[web]` needs `prefetch = true`: objects of these pages are fetched ahead"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\nprefetch = true\ntls = \"trusted\"\n", "x.toml:9: `tls = \"trusted\"` of `[web]` needs `names`, such as `names = [\"intranet.example.com\"]`: no other host is touched"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\nprefetch = true\ntls = \"trusted\"\nnames = [\"a.example\", \"A.example\"]\n", "x.toml:10: `names` lists a.example twice; remove one"),
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\nprefetch = true\ntls = \"trusted\"\nnames = [\"com\"]\n", "x.toml:10: `names`: `com` has a single label, and a CA for it could sign for every name below it, as one for \"com\" could; expected a name such as \"intranet.example.com\""),
     ("S [les]\nlisten = \"0.0.0.0:0\"\n", "x.toml:4: `listen` of `[les]` needs a port, which clients' `port` names"),
     ("S [les]\nlisten = [\"10.0.0.1:1\", \"10.0.0.1:1\"]\n", "x.toml:4: `listen` names 10.0.0.1:1 twice; remove one"),
@@ -115,17 +115,17 @@ const FAULTS: &[(&str, &str)] = &[
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\n", "x.toml:7: missing key `destinations`"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = []\n", "x.toml:8: `destinations` of `[les]` is empty; name the prefixes whose TCP goes by LES, or remove the table"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/33\"]\n", "x.toml:8: `destinations`: bad prefix `10.0.0.0/33`; expected an address or prefix, such as \"10.30.0.0/24\" or \"fd00:30::1\""),
-    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\nflow = \"psk\"\n", "x.toml:7: `flow = \"psk\"` and `[les.laboratory]` go together: they are for laboratories alone, for who has the key and a recording opens all of it; remove both"),
-    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\n[les.laboratory]\npsk_file = \"good.key\"\n", "x.toml:7: `flow = \"psk\"` and `[les.laboratory]` go together: they are for laboratories alone, for who has the key and a recording opens all of it; remove both"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\nflow = \"psk\"\n", "x.toml:9: `flow = \"psk\"` and `[les.laboratory]` go together: they are for laboratories alone, for who has the key and a recording opens all of it; remove both"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\n[les.laboratory]\npsk_file = \"good.key\"\n", "x.toml:9: `flow = \"psk\"` and `[les.laboratory]` go together: they are for laboratories alone, for who has the key and a recording opens all of it; remove both"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\nflow = \"psk\"\n[les.laboratory]\npsk_file = \"none.psk\"\n", "x.toml:11: cannot read pre-shared key file none.psk: No such file or directory (os error 2); `(umask 077; head -c 32 /dev/urandom > none.psk)` makes one"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\nflow = \"ike\"\n", "x.toml:9: unknown value `ike` for `flow`; known here: `short`, `paper`, `psk`"),
     ("S [les.laboratory]\npsk_file = \"good.key\"\n", "x.toml:3: `[les.laboratory]` serves one client, for its key does not tell who comes, and 0 are listed; remove it: it is for laboratories alone"),
-    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\nport = 0\n", "x.toml:7: `port` of `[les]` is 0; name the server's, usually 4501"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\nport = 0\n", "x.toml:9: `port` of `[les]` is 0; name the server's, usually 4501"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\non_failure = \"direct\"\n[les]\ndestinations = [\"10.0.0.0/8\"]\n", "x.toml:8: `[les]` lets nothing leave in clear; remove `on_failure = \"direct\"` of `[intercept]`"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[link]\nmax_rate = \"1 Mbit/s\"\n[les]\ndestinations = [\"10.0.0.0/8\"]\n", "x.toml:9: `[les]` cannot keep `max_rate` of `[link]`, for its packets are not in the tunnel; remove one of them"),
-    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/16\", \"10.1.0.0/16\", \"10.2.0.0/16\", \"10.3.0.0/16\", \"10.4.0.0/16\", \"10.5.0.0/16\", \"10.6.0.0/16\", \"10.7.0.0/16\", \"10.8.0.0/16\", \"10.9.0.0/16\", \"10.10.0.0/16\", \"10.11.0.0/16\", \"10.12.0.0/16\", \"10.13.0.0/16\", \"10.14.0.0/16\", \"10.15.0.0/16\", \"10.16.0.0/16\"]\n", "x.toml:7: `destinations` of `[les]` has 17 entries; at most 16 are possible"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/16\", \"10.1.0.0/16\", \"10.2.0.0/16\", \"10.3.0.0/16\", \"10.4.0.0/16\", \"10.5.0.0/16\", \"10.6.0.0/16\", \"10.7.0.0/16\", \"10.8.0.0/16\", \"10.9.0.0/16\", \"10.10.0.0/16\", \"10.11.0.0/16\", \"10.12.0.0/16\", \"10.13.0.0/16\", \"10.14.0.0/16\", \"10.15.0.0/16\", \"10.16.0.0/16\"]\n", "x.toml:8: `destinations` of `[les]` has 17 entries; at most 16 are possible"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\n[[les.pep]]\nname = \"a\"\naddress = \"10.1.0.1:4502\"\npublic_key = \"KEY1\"\n[[les.pep]]\nname = \"a\"\naddress = \"10.1.0.2:4502\"\npublic_key = \"KEY2\"\n", "x.toml:13: PEP a has the name, address or `public_key` of a above; each PEP stands once, with its own"),
-    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\n[[les.pep]]\nname = \"\"\naddress = \"10.1.0.1:4502\"\npublic_key = \"KEY2\"\n", "x.toml:9: `name` of `[[les.pep]]` is empty or holds control characters; choose a printable one"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\n[[les.pep]]\nname = \"\"\naddress = \"10.1.0.1:4502\"\npublic_key = \"KEY2\"\n", "x.toml:10: `name` of `[[les.pep]]` is empty or holds control characters; choose a printable one"),
     ("T\n[intercept]\ninterfaces = [\"lan0\"]\n[les]\ndestinations = [\"10.0.0.0/8\"]\n[[les.pep]]\nname = \"a\"\naddress = \"10.1.0.1\"\npublic_key = \"KEY2\"\n", "x.toml:11: `address`: bad address `10.1.0.1`; expected IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\""),
     ("S [les]\npeps = [\"KEY2\", \"KEY2\"]\n", "x.toml:4: `peps` of `[les]` names AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE= twice; remove one"),
     ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:1\"\naddress = \"10.0.0.1:1\"\n", "x.toml:4: duplicate key `address` in `[server]`, which begins at line 2; remove one, or move it above line 2 if it is the whole file's"),
@@ -201,4 +201,69 @@ fn files_of_peps_say_what_is_missing() {
         0o644,
     );
     assert_eq!(check(&whole, None).unwrap(), Role::Pep);
+}
+
+/// A file may have one `[server]` or several, and a value over several lines.
+#[test]
+fn a_fault_stands_at_the_line_of_its_key() {
+    let place = Place::new();
+    let head = "private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:1\"\npublic_key = \"KEY1\"\n";
+    let second = "[[server]]\npublic_key = \"KEY2\"\naddress = \"10.0.0.2:1\"\ntls_name = \"x\"\n";
+    let lan = "[intercept]\ninterfaces = [\"lan0\"]\n";
+    for (text, line) in [
+        (format!("{head}tls_name = \"x\"\n"), 5),
+        (
+            format!("{}{second}", head.replace("[server]", "[[server]]")),
+            8,
+        ),
+        (format!("{head}{lan}[dns]\nenabled = true\nport = 0\n"), 9),
+        (
+            format!("{head}{lan}[dns]\nenabled = true\nmemory = \"1 B\"\n"),
+            9,
+        ),
+        (
+            format!("{head}{lan}[[publish]]\nto = \"10.0.0.9:1\"\nport = 0\n"),
+            9,
+        ),
+        (
+            format!("{head}{lan}[[publish]]\nport = 1\nto = \"10.0.0.9:0\"\n"),
+            9,
+        ),
+        (
+            format!("{head}{lan}[metering]\ncap = \"1 GB\"\nprice_per_mb = -1.0\n"),
+            9,
+        ),
+        (
+            format!("{head}{lan}[metering]\nperiod = \"day\"\nat_cap = \"stop\"\n"),
+            9,
+        ),
+    ] {
+        let fault = place.fault(&text);
+        assert!(fault.starts_with(&format!("x.toml:{line}: ")), "{fault}");
+    }
+}
+
+#[test]
+fn messages_are_in_the_words_of_toml() {
+    let place = Place::new();
+    let head = "private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:1\"\npublic_key = \"KEY1\"\n";
+    for (table, words) in [
+        ("[link]\nprofile = 5\n", "`profile`: expected a string"),
+        ("[link]\nprofile = {}\n", "`profile`: expected a string"),
+        ("[metering]\nmonth_begins = \"x\"\n", "expected an integer"),
+        ("[metering]\nmonth_begins = 300\n", "every month has"),
+        ("[metering]\nprice_per_mb = \"x\"\n", "expected a number"),
+        ("[dns]\nzones = 5\n", "expected a table"),
+    ] {
+        let fault = place.fault(&format!("{head}{table}"));
+        assert!(fault.starts_with("x.toml:6: "), "{fault}");
+        assert!(
+            fault.ends_with(words) || fault.contains("every month"),
+            "{fault}"
+        );
+    }
+    let origin = "[origin]\nlisten = \":1\"\nupstream = \"https://x\"\ncertificate = \"a\"\nkey = \"b\"\nhubs = [\"KEY1\"]\n";
+    let fault = place.fault(origin);
+    let whole = "x.toml:3: `upstream`: bad address `https://x`; expected one such as \"http://127.0.0.1:8080\"";
+    assert_eq!(fault, whole);
 }
