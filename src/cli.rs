@@ -74,14 +74,20 @@ pub(crate) enum Command {
     ///
     /// Takes in TCP as its configuration says and carries it to the server. Prints a line with "ready" once the tunnel
     /// is up; SIGINT and SIGTERM let open connections end first.
-    #[command(after_help = "Example:\n  bentpipe client --config client.toml")]
+    #[command(
+        after_help = "Example:\n  bentpipe client --config client.toml",
+        mut_arg("config", |config| config.help("Configuration of the client [default: /etc/bentpipe/client.toml]"))
+    )]
     Client(Client),
 
     /// Run the server, on the internet side
     ///
     /// Prints a line with "ready" once it serves. SIGHUP reads the list of clients again; SIGINT and SIGTERM let open
     /// connections end first.
-    #[command(after_help = "Example:\n  bentpipe server --config server.toml")]
+    #[command(
+        after_help = "Example:\n  bentpipe server --config server.toml",
+        mut_arg("config", |config| config.help("Configuration of the server [default: /etc/bentpipe/server.toml]"))
+    )]
     Server(Server),
 
     /// Run an operator's PEP, at either side of a link
@@ -89,7 +95,10 @@ pub(crate) enum Command {
     /// Relays the TCP of unmodified hosts to another PEP across the link, segment by segment. Prints a line with "ready"
     /// once it takes packets; what it cannot relay passes untouched. SIGINT and SIGTERM let relayed connections end first.
     #[cfg(target_os = "linux")]
-    #[command(after_help = "Example:\n  bentpipe pep --config pep.toml")]
+    #[command(
+        after_help = "Example:\n  bentpipe pep --config pep.toml",
+        mut_arg("config", |config| config.help("Configuration of the PEP [default: /etc/bentpipe/pep.toml]"))
+    )]
     Pep(Daemon),
 
     /// Run an origin of DSSL, before a web server
@@ -224,7 +233,7 @@ pub(crate) struct OriginFile {
 
 #[derive(Debug, Args)]
 pub(crate) struct Daemon {
-    /// Configuration of the daemon [default: /etc/bentpipe/client.toml, server.toml or pep.toml]
+    /// Configuration of the daemon, whose default each command names
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 

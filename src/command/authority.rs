@@ -123,8 +123,8 @@ fn files(place: &CaPlace) -> Result<Files, Failure> {
 
 /// The client's configuration.
 fn client(place: &CaPlace) -> Result<ClientFile, Failure> {
-    let usual = Role::Client.default_config();
-    Ok(ClientFile::load(place.config.as_deref().unwrap_or(usual))?)
+    let file = super::daemon::config(place.config.as_deref(), Role::Client)?;
+    Ok(ClientFile::load(file)?)
 }
 
 fn known(files: &Files) -> Result<Authority, Failure> {
