@@ -181,7 +181,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &["les", "shard", "sle_traffic", "wishes"],
             &["process"],
             &["les_keys", "relay"],
-            &["web"],
+            &["trust", "web"],
             &[
                 "authority",
                 "certified",
@@ -195,7 +195,6 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
                 "reading",
                 "sandbox",
                 "service_manager",
-                "trust",
             ],
             &["net", "sampler", "stop"],
             &["client", "origin", "segments", "server"],

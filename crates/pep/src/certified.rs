@@ -13,7 +13,7 @@ use crate::config::{AnyFile, ClientFile, Placed, ServerFile};
 use crate::keys;
 use crate::process::{self, RunError, date};
 use crate::tls::key_exchange;
-use crate::trust;
+use crate::trust::{self, certificates, unusable};
 
 /// Seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
@@ -231,35 +231,6 @@ fn check_roots(file: &AnyFile) -> Result<(), RunError> {
         Some(file) => trust::add(file, &mut RootCertStore::empty()),
         None => Ok(()),
     }
-}
-
-/// Certificates in `file`, in PEM; at least one. What should be there instead is said by `mend`.
-pub(crate) fn certificates(
-    file: &Placed<PathBuf>,
-    mend: &str,
-) -> Result<Vec<CertificateDer<'static>>, RunError> {
-    let bytes = keys::pem_certificates(file).map_err(|error| unusable(file, error))?;
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    match certificates {
-        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err(unusable(
-            file,
-            format!("it holds no certificate in PEM; {mend}"),
-        )),
-        Err(error) => Err(unusable(
-            file,
-            format!("it is not whole PEM ({error}); {mend}"),
-        )),
-    }
-}
-
-/// Error about a file that TLS cannot use, at the line that names it.
-pub(crate) fn unusable(file: &Placed<PathBuf>, error: impl std::fmt::Display) -> RunError {
-    let fault = match file.as_os_str().is_empty() {
-        true => "the path of this file is empty; name a file".to_owned(),
-        false => format!("cannot use {}: {error}", file.display()),
-    };
-    file.place.error(fault).into()
 }
 
 #[cfg(test)]

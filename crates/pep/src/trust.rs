@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use bentpipe_tunnel::engine::identity;
 use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::certified::{certificates, unusable};
 use crate::config::{Placed, WebRoots};
-use crate::keys::PrivateKey;
+use crate::keys::{self, PrivateKey};
 use crate::process::RunError;
 use crate::tls::key_exchange;
 
@@ -86,4 +87,33 @@ pub(crate) fn add(file: &Placed<PathBuf>, store: &mut RootCertStore) -> Result<(
             .map_err(|error| unusable(file, error))?;
     }
     Ok(())
+}
+
+/// Certificates in `file`, in PEM; at least one. What should be there instead is said by `mend`.
+pub(crate) fn certificates(
+    file: &Placed<PathBuf>,
+    mend: &str,
+) -> Result<Vec<CertificateDer<'static>>, RunError> {
+    let bytes = keys::pem_certificates(file).map_err(|error| unusable(file, error))?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err(unusable(
+            file,
+            format!("it holds no certificate in PEM; {mend}"),
+        )),
+        Err(error) => Err(unusable(
+            file,
+            format!("it is not whole PEM ({error}); {mend}"),
+        )),
+    }
+}
+
+/// Error about a file that TLS cannot use, at the line that names it.
+pub(crate) fn unusable(file: &Placed<PathBuf>, error: impl std::fmt::Display) -> RunError {
+    let fault = match file.as_os_str().is_empty() {
+        true => "the path of this file is empty; name a file".to_owned(),
+        false => format!("cannot use {}: {error}", file.display()),
+    };
+    file.place.error(fault).into()
 }
