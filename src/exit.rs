@@ -34,7 +34,7 @@ pub(crate) enum Failure {
     Usage(String),
     /// A key is at fault.
     Key(String),
-    /// This user lacks a privilege.
+    /// A privilege is missing that this user would need.
     Privilege(String),
     /// A daemon could not start or go on.
     Daemon(RunError),

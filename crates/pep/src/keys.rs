@@ -31,10 +31,10 @@ pub fn read(path: &Path) -> Result<PrivateKey, String> {
 /// Users who may read the file of a secret.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Readers {
-    /// Its owner, who is root or this process's user.
+    /// The file's owner, who is root or this process's user.
     #[default]
     Owner,
-    /// Its owner, whoever that is, and its group, as with the keys of web servers: who renews a certificate owns them.
+    /// The file's owner, whoever that is, and its group, as with the keys of web servers: who renews a certificate owns them.
     Group,
 }
 

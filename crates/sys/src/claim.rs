@@ -27,7 +27,7 @@ impl Sole {
         }
     }
 
-    /// That another process has it, and the mend; `who` names the process.
+    /// Fault that another process has it, with the mend; `who` names the process.
     fn fault(self, who: &str) -> String {
         match self {
             Self::Interception => format!(

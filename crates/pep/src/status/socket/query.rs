@@ -44,7 +44,7 @@ pub enum QueryError {
     /// What is at the path given is no socket.
     #[error("{} is no socket, so no daemon answers there; name the socket of one, or leave --socket out", .0.display())]
     NoSocket(PathBuf),
-    /// This user may not ask the daemon at the socket given.
+    /// A daemon is there that this user may not ask.
     #[error("{} may not be asked by this user; run as root or as the daemon's user", .0.display())]
     Forbidden(PathBuf),
     /// No daemon answers at the socket given.

@@ -30,7 +30,7 @@ pub(super) enum Fate {
 #[derive(Debug, Clone)]
 struct Decider {
     rule: String,
-    /// Its conditions hold, as far as they can be told.
+    /// True if the conditions hold, as far as they can be told.
     is_sure: bool,
     names_port: bool,
 }
@@ -104,7 +104,7 @@ impl Ends {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RedirectRule {
     pub(super) rule: String,
-    /// Its conditions hold, as far as they can be told.
+    /// True if the conditions hold, as far as they can be told.
     pub(super) is_sure: bool,
     pub(super) names_port: bool,
 }
