@@ -443,7 +443,7 @@ fn an_origins_file_is_checked() {
     assert_eq!(code, Some(0), "{said}");
     for (upstream, hubs, fault) in [
         ("https://127.0.0.1", key, "http://127.0.0.1:8080"),
-        ("http://127.0.0.1:8080", "", "`hubs` is empty"),
+        ("http://127.0.0.1:8080", "", "`hubs` of `[origin]` is empty"),
     ] {
         let (code, said) = check(&with(upstream, hubs));
         assert_eq!(code, Some(3), "{said}");
