@@ -95,7 +95,6 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let clients = Arc::new(Clients::new(config));
     let setup = tls_setup(config, diagnosis, &key, &clients)?;
     let qlog = Qlog::open(diagnosis.qlog.as_deref(), Role::Server)?;
-    let claim = Network::claim();
     Needs::of_server(config, diagnosis).enter()?;
     let sockets = bind_all(&config.listening)?;
     let runtime = process::runtime()?;
@@ -114,7 +113,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         (orders, open_doors(config, tunnels, sockets.len())?)
     };
     // Last of what another daemon may have: with it comes a device.
-    let mut network = Network::start(config, sockets.len(), claim);
+    let mut network = Network::start(config, sockets.len());
     let (les, layered) = only_with_device(&network, doors.les, layered);
     let paths = Arc::new(PathMemory::load(&config.state_dir, Role::Server));
     let (door, wires) = doors.tls.unzip();

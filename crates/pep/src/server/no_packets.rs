@@ -30,10 +30,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Nothing that a network namespace has once.
-    pub(super) fn claim() {}
-
-    pub(super) fn start(_config: &ServerConfig, shards: usize, _claim: ()) -> Self {
+    pub(super) fn start(_config: &ServerConfig, shards: usize) -> Self {
         Self {
             packets: None,
             sockets: None,

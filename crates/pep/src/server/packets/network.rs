@@ -41,25 +41,9 @@ pub(in super::super) struct Network {
 }
 
 impl Network {
-    /// Takes the right to device and table of this network namespace. To be called before the sandbox, in which the kernel does not
-    /// tell who has it.
-    ///
-    /// # Errors
-    /// The privilege is missing, or another server has them.
-    pub(in super::super) fn claim() -> io::Result<Claim> {
-        if !privilege::has_net_admin() {
-            return Err(io::Error::other(NO_PRIVILEGE));
-        }
-        Claim::take(Sole::ServerNetwork)
-    }
-
-    /// Sets up what the process may: without the `claim`, or a part of what it takes, the server carries of packets what sockets
+    /// Sets up what the process may: without the privilege, or a part of what it takes, the server carries of packets what sockets
     /// can, and says so.
-    pub(in super::super) fn start(
-        config: &ServerConfig,
-        shards: usize,
-        claim: io::Result<Claim>,
-    ) -> Self {
+    pub(in super::super) fn start(config: &ServerConfig, shards: usize) -> Self {
         let mut network = Self {
             packets: None,
             sockets: None,
@@ -69,7 +53,7 @@ impl Network {
             table: Table::default(),
             claim: None,
         };
-        match network.install(config, shards, claim) {
+        match network.install(config, shards) {
             Ok(()) => {}
             Err(error) if config.packets.enabled => {
                 let (sockets, limited) = Sockets::start(config, &error);
@@ -89,13 +73,11 @@ impl Network {
         network
     }
 
-    fn install(
-        &mut self,
-        config: &ServerConfig,
-        shards: usize,
-        claim: io::Result<Claim>,
-    ) -> io::Result<()> {
-        self.claim = Some(claim?);
+    fn install(&mut self, config: &ServerConfig, shards: usize) -> io::Result<()> {
+        if !privilege::has_net_admin() {
+            return Err(io::Error::other(NO_PRIVILEGE));
+        }
+        self.claim = Some(Claim::take(Sole::ServerNetwork)?);
         let les = config
             .listening
             .les
