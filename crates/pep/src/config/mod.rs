@@ -26,6 +26,7 @@ mod pep;
 mod plain;
 mod publish;
 mod responder;
+mod role;
 mod rule;
 mod server;
 mod sle;
@@ -40,14 +41,13 @@ mod tests;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{env, fmt, fs};
+use std::{env, fs};
 
 use bentpipe_config::Source;
 use bentpipe_units::ByteCount;
 pub use bentpipe_units::TimeSpan;
 use rustix::process::geteuid;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use toml::Spanned;
 
 pub use bentpipe_config::{ConfigError, Place, Placed};
@@ -67,6 +67,8 @@ pub use pep::{ClearTcp, MeetingPlace, OtherPep, PepConfig, PepLes, PepLimits, Si
 pub use plain::{PlainClient, PlainServer, PlainSource};
 pub use publish::{Permit, PortProtocol, Publish};
 pub use responder::{Bounds, RESPONDER_NAME, Responder};
+pub use role::Role;
+use role::{detect, parsed};
 pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
 pub(crate) use rule::{TCP, UDP};
 pub(crate) use server::NAT64_LENGTHS;
@@ -88,46 +90,6 @@ const SHARED_STATE_DIR: &str = "/var/lib/bentpipe";
 
 /// Ceiling of buffered data of one tunnel when nothing else is said.
 const DEFAULT_MEMORY: ByteCount = ByteCount::new(256 << 20);
-
-/// Daemon that a file configures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The terminal's side: `bentpipe client`.
-    Client,
-    /// The internet side: `bentpipe server`.
-    Server,
-    /// Either side of an operator's link: `bentpipe pep`.
-    Pep,
-    /// Before a web server: `bentpipe origin`.
-    Origin,
-}
-
-impl Role {
-    /// All roles.
-    pub const ALL: [Self; 4] = [Self::Client, Self::Server, Self::Pep, Self::Origin];
-
-    /// Name for a sentence: "a client", "an origin".
-    #[must_use]
-    pub fn with_article(self) -> &'static str {
-        match self {
-            Self::Client => "a client",
-            Self::Server => "a server",
-            Self::Pep => "a PEP",
-            Self::Origin => "an origin",
-        }
-    }
-
-    /// The configuration of a daemon in this role when nobody names one.
-    #[must_use]
-    pub fn default_config(self) -> &'static Path {
-        Path::new(match self {
-            Self::Client => "/etc/bentpipe/client.toml",
-            Self::Server => "/etc/bentpipe/server.toml",
-            Self::Pep => "/etc/bentpipe/pep.toml",
-            Self::Origin => "/etc/bentpipe/origin.toml",
-        })
-    }
-}
 
 /// State directory when the file names none: the service manager's (`$STATE_DIRECTORY`),
 /// [`SHARED_STATE_DIR`] for its owner and root, or the user's by the XDG rules.
@@ -172,17 +134,6 @@ fn check_path(source: &Source, key: &str, path: &Spanned<PathBuf>) -> Result<(),
         _ => return Ok(()),
     };
     Err(source.error(&path.span(), format!("`{key}` {fault}")))
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Client => "client",
-            Self::Server => "server",
-            Self::Pep => "pep",
-            Self::Origin => "origin",
-        })
-    }
 }
 
 /// Configuration of a client, by its transport.
@@ -330,63 +281,6 @@ pub fn load(path: &Path, role: Option<Role>) -> Result<AnyFile, ConfigError> {
         Role::Pep => AnyFile::Pep(Box::new(PepConfig::from_source(&source)?)),
         Role::Origin => AnyFile::Origin(Box::new(OriginConfig::from_source(&source)?)),
     })
-}
-
-/// The role that the top-level keys of `source` show.
-fn detect(source: &Source) -> Result<Role, ConfigError> {
-    let table: toml::Table = source.parse()?;
-    shown(&table).ok_or_else(|| {
-        source.error_at_line(
-            1,
-            "neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`) nor a PEP's (`[peer]`) nor an origin's (`[origin]`)",
-        )
-    })
-}
-
-/// The role that the keys of `table`, a whole file, show; `None`: none.
-fn shown(table: &toml::Table) -> Option<Role> {
-    let has = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
-    if has(&["origin"]) {
-        Some(Role::Origin)
-    } else if has(&["peer", "lan", "wan", "clear"]) {
-        Some(Role::Pep)
-    } else if has(&["listen", "client"]) {
-        Some(Role::Server)
-    } else if has(&["server", "intercept", "socks5", "http", "link"]) {
-        Some(Role::Client)
-    } else {
-        None
-    }
-}
-
-/// Parses the file of a daemon in `role`, without lists that are empty and must not be.
-fn parsed<T: DeserializeOwned>(source: &Source, role: Role) -> Result<T, ConfigError> {
-    let file = source
-        .parse()
-        .map_err(|fault| other_role(source, role).unwrap_or(fault))?;
-    lists::check(source)?;
-    Ok(file)
-}
-
-/// The fault of a file that is another role's than `role`: no key stands in it that this role alone has.
-fn other_role(source: &Source, role: Role) -> Option<ConfigError> {
-    let table: toml::Table = source.parse().ok()?;
-    let own: &[&str] = match role {
-        Role::Client => &["server", "intercept", "socks5", "http"],
-        Role::Server => &["client"],
-        Role::Pep => &["peer", "lan", "wan", "clear"],
-        Role::Origin => &["origin"],
-    };
-    let other = shown(&table).filter(|other| *other != role)?;
-    if own.iter().any(|key| table.contains_key(*key)) {
-        return None;
-    }
-    let fault = format!(
-        "this is {}'s file, and {}'s is needed; run `bentpipe {other}` with it, or name another",
-        other.with_article(),
-        role.with_article()
-    );
-    Some(source.error_at_line(1, fault))
 }
 
 /// Configuration of a PEP with these tables, whose files are in `directory`.
