@@ -28,11 +28,11 @@ pub(super) enum Fate {
 
 /// A rule that decides.
 #[derive(Debug, Clone)]
-struct Decider {
-    rule: String,
+pub(super) struct Decider {
+    pub(super) rule: String,
     /// True if the conditions hold, as far as they can be told.
-    is_sure: bool,
-    names_port: bool,
+    pub(super) is_sure: bool,
+    pub(super) names_port: bool,
 }
 
 /// Ends that a packet may come to in a chain, or by a rule.
@@ -100,27 +100,13 @@ impl Ends {
     }
 }
 
-/// Rule that gives packets another destination.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RedirectRule {
-    pub(super) rule: String,
-    /// True if the conditions hold, as far as they can be told.
-    pub(super) is_sure: bool,
-    pub(super) names_port: bool,
-}
-
 /// Rule of the base chain `chain` of the table `listing` that gives `packet` another destination, if there is one.
 pub(super) fn translation(
     chain: &BaseChain,
     listing: &TableListing,
     packet: &FilteredPacket,
-) -> Option<RedirectRule> {
-    let by = ends(chain, listing, packet).translated?;
-    Some(RedirectRule {
-        rule: by.rule,
-        is_sure: by.is_sure,
-        names_port: by.names_port,
-    })
+) -> Option<Decider> {
+    ends(chain, listing, packet).translated
 }
 
 /// Rule of the base chain `chain` of the table `listing` that drops `packet`, if there is one.

@@ -3,7 +3,7 @@
 use bentpipe_sys::nftables::{BaseChain, PREROUTING};
 
 use super::condition::FilteredPacket;
-use super::fate::{self, RedirectRule};
+use super::fate::{self, Decider};
 use super::listing::TableListing;
 use super::{Chains, title};
 use crate::doctor::Finding;
@@ -41,7 +41,7 @@ impl Chains<'_> {
         chain: &BaseChain,
         table: &TableListing,
         packet: &FilteredPacket,
-    ) -> Option<RedirectRule> {
+    ) -> Option<Decider> {
         let devices = self.uplinks.iter().cloned().map(Some);
         let found = std::iter::once(None).chain(devices).filter_map(|device| {
             let packet = FilteredPacket {
