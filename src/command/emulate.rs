@@ -11,7 +11,7 @@ use bentpipe_emulator::selftest::{self, NoSuchRow, Selection};
 use bentpipe_emulator::topology::{LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
 use bentpipe_emulator::uplink::Uplink;
 use bentpipe_emulator::{
-    Emulator, EmulatorConfig, EmulatorStats, Live, Outputs, keep_memory, status,
+    Emulator, EmulatorConfig, EmulatorStats, Live, Outputs, keep_memory, status, try_out,
 };
 use bentpipe_emulator::{plot, scenario};
 use bentpipe_lab::workload::corpus;
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Emulate) -> Result<(), Failure> {
     let (scenario, files) = scenario::load(name)?;
     let drawing = Drawing::prepare(options)?;
     if let Some(page) = &options.outputs.plot {
-        plot::try_out(page)?;
+        try_out(page)?;
     }
     let config = EmulatorConfig {
         scenario,

@@ -69,12 +69,7 @@ fn nothing_that_others_made_is_removed() {
 
 /// Runs the client for a moment, and returns its log.
 fn daemon_beside(home: &Home) -> String {
-    let mut client = Command::new("timeout");
-    client
-        .args(["--signal=TERM", "1", BENTPIPE, "client", "--config"])
-        .arg("client.toml")
-        .current_dir(home.directory.path());
-    let log = run(&mut client).stderr;
+    let log = home.log_of_client();
     assert!(log.contains("set another `status_socket`"), "{log}");
     log
 }

@@ -26,6 +26,16 @@ pub(crate) struct Home {
 }
 
 impl Home {
+    /// Runs the client for a second, and returns its log.
+    pub(crate) fn log_of_client(&self) -> String {
+        let mut client = Command::new("timeout");
+        client
+            .args(["--signal=TERM", "1", BENTPIPE, "client", "--config"])
+            .arg("client.toml")
+            .current_dir(self.directory.path());
+        run(&mut client).stderr
+    }
+
     pub(crate) fn new() -> Self {
         let directory = tempfile::Builder::new()
             .prefix("bp-config-")

@@ -191,12 +191,7 @@ fn who_may_not_ask_a_daemon_is_told_so() {
 fn a_state_directory_that_is_none_is_told_once() {
     let home = Home::new();
     home.write("state", "precious");
-    let mut client = Command::new("timeout");
-    client
-        .args(["--signal=TERM", "1", BENTPIPE, "client", "--config"])
-        .arg("client.toml")
-        .current_dir(home.directory.path());
-    let log = run(&mut client).stderr;
+    let log = home.log_of_client();
     let told = log.lines().filter(|line| line.contains("state")).count();
     let words = "state directory state is no directory";
     assert!(

@@ -57,7 +57,7 @@ pub struct Outcome {
     pub duration: Duration,
     /// Health of the loop.
     pub health: Health,
-    /// What kept the files from being written.
+    /// Reason why the files of the run are not whole, if they are not.
     pub file_fault: Option<String>,
 }
 

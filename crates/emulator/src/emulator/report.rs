@@ -34,7 +34,7 @@ pub struct EmulatorStats {
     pub terminals: Vec<TerminalProbe>,
     /// Health of the emulator itself.
     pub emulator: Health,
-    /// What kept probes, packet log or capture from being written whole. The link was not disturbed by that.
+    /// Reason why probes, packet log or capture are not whole, if they are not. The link was not disturbed by that.
     pub file_fault: Option<String>,
 }
 
@@ -161,7 +161,7 @@ impl EmulatorStats {
     /// Makes sure that the files of the run are whole.
     ///
     /// # Errors
-    /// They are not; the text says why.
+    /// The files are not whole; the text says why.
     pub fn files_are_whole(&self) -> Result<()> {
         match &self.file_fault {
             Some(fault) => bail!("{fault}"),

@@ -48,14 +48,6 @@ impl Scratch {
     }
 }
 
-/// Makes sure that the page `page` can be written, and makes it if it is missing.
-///
-/// # Errors
-/// It cannot be written; the text names it.
-pub fn try_out(page: &Path) -> Result<()> {
-    crate::emulator::try_out(page)
-}
-
 /// Draws `probes` into the page `page`, with the title and the verdict of the run's report, if there is one.
 ///
 /// # Errors

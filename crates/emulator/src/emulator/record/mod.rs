@@ -58,8 +58,11 @@ impl Outputs {
     }
 }
 
-/// Makes sure that `path` can be written, and makes it if it is missing.
-pub(crate) fn try_out(path: &Path) -> Result<()> {
+/// Makes sure that the file `path` can be written, and makes it if it is missing.
+///
+/// # Errors
+/// The file cannot be written; the text names it.
+pub fn try_out(path: &Path) -> Result<()> {
     let mut options = File::options();
     let opened = options.write(true).create(true).truncate(false).open(path);
     opened.map(drop).with_context(|| shown(path))

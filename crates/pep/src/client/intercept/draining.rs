@@ -1,6 +1,6 @@
 //! The rules for new connections while a client drains: they wait for whoever comes next.
 //!
-//! Such a client opens nothing any more, and what it accepted it would have to reset. So opening segments are dropped, and so are
+//! A client that drains opens nothing any more, and would have to reset what it accepted. Opening segments are dropped, and so are
 //! name lookups and the first packets of other flows: hosts send them again (TCP after 1, 3 and 7 s), and the next client takes them
 //! in. Connections that a gate has admitted already have their flow, and pass.
 

@@ -99,11 +99,11 @@ pub struct Interception {
     pub rules: Vec<Rule>,
     /// Traffic that cannot be carried goes in clear: while not `carrying`, and without listeners or device.
     pub fail_open: bool,
-    /// Whether what hosts begin is carried.
+    /// State of carriage: do new connections of hosts cross?
     pub carrying: Carrying,
 }
 
-/// Whether what hosts begin is carried.
+/// State of carriage: do new connections of hosts cross?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Carrying {
     /// Carried.

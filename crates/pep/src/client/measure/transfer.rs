@@ -156,7 +156,7 @@ fn joined(
     }
 }
 
-/// What was read of an answer.
+/// Part of an answer that was read.
 struct ReadAnswer {
     /// Its bytes, as far as it is short.
     kept: Vec<u8>,
