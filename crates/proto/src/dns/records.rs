@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use domain::base::Message;
+use domain::base::iana::Rtype;
+use domain::base::name::ParsedName;
 use domain::base::record::ParsedRecord;
+use domain::rdata::ZoneRecordData;
 
 use super::query::Query;
 use super::{rcode, rtype};
@@ -26,6 +29,17 @@ const ANY: u16 = 255;
 
 /// Time for which a failure is believed (RFC 2308 §7: five minutes at most; RFC 9520 §3.2: at least one second).
 pub(super) const FAILURE: Duration = Duration::from_secs(5);
+
+/// Types in whose data names may be compressed (RFC 3597 §4), so that hosts follow pointers there.
+const WITH_NAMES: [Rtype; 7] = [
+    Rtype::NS,
+    Rtype::CNAME,
+    Rtype::SOA,
+    Rtype::PTR,
+    Rtype::MX,
+    Rtype::SRV,
+    Rtype::DNAME,
+];
 
 /// Place at which an address begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +96,11 @@ impl Records {
         record: &ParsedRecord<'_, [u8]>,
         wanted: u16,
     ) -> Option<()> {
+        if WITH_NAMES.contains(&record.rtype()) {
+            record
+                .to_record::<ZoneRecordData<_, ParsedName<_>>>()
+                .ok()?;
+        }
         let data = self.end.checked_sub(usize::from(record.rdlen()))?;
         self.ttls.push(u16::try_from(data.checked_sub(6)?).ok()?);
         // A TTL with its highest bit set is none (RFC 2181 §8).

@@ -60,6 +60,45 @@ fn only_the_resolvers_own_answer_is_believed() {
     assert_eq!(outgoing.judge(&old, true), Verdict::WithoutEdns);
 }
 
+/// A host that follows a compressed name must come to its end.
+#[test]
+fn names_in_records_lead_somewhere() {
+    let asked = query(7, "www.example", Rtype::A, None);
+    let asked = Query::decode(&asked).expect("a query");
+    let outgoing = Outgoing::new(&asked, 1, 0, false);
+    let sent = outgoing.as_bytes();
+    for (rtype, before, after) in [
+        (Rtype::CNAME, 0, 0),
+        (Rtype::NS, 0, 0),
+        (Rtype::PTR, 0, 0),
+        (Rtype::DNAME, 0, 0),
+        (Rtype::MX, 2, 0),
+        (Rtype::SRV, 6, 0),
+        (Rtype::SOA, 1, 20),
+    ] {
+        // A record of the question's name, whose data a pointer ends.
+        let start = sent.len() + 12 + before;
+        let pointing_at = |place: usize| {
+            let pointer = 0xc000 | u16::try_from(place).expect("a place");
+            let length = u16::try_from(before + 2 + after).expect("a length");
+            let mut bytes = sent.to_vec();
+            (bytes[2], bytes[7]) = (0x80, 1);
+            bytes.extend([0xc0, 12]);
+            bytes.extend(rtype.to_int().to_be_bytes());
+            bytes.extend([0, 1, 0, 0, 0, 60]);
+            bytes.extend(length.to_be_bytes());
+            bytes.extend(vec![0; before]);
+            bytes.extend(pointer.to_be_bytes());
+            bytes.extend(vec![0; after]);
+            outgoing.judge(&bytes, true)
+        };
+        assert!(matches!(pointing_at(12), Verdict::Answer(_)), "{rtype}");
+        for nowhere in [start, start + 1, 0x3fff] {
+            assert_eq!(pointing_at(nowhere), Verdict::Drop, "{rtype} {nowhere}");
+        }
+    }
+}
+
 #[test]
 fn records_of_ipv6_are_learned() {
     let now = start();
