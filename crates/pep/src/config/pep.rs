@@ -345,6 +345,7 @@ struct PepLesTable {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitsTable {
+    #[serde(default, deserialize_with = "value::some_count")]
     max_flows: Option<u32>,
     flow_memory: Option<Spanned<ByteCount>>,
     total_memory: Option<Spanned<ByteCount>>,

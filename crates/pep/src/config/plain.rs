@@ -89,7 +89,7 @@ pub struct PlainSource {
     #[serde(default, deserialize_with = "value::texts")]
     pub only: Vec<Destinations>,
     /// Most flows open at once.
-    #[serde(default = "usual_flows")]
+    #[serde(default = "usual_flows", deserialize_with = "value::count")]
     pub max_flows: u32,
 }
 

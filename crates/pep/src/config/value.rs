@@ -14,7 +14,8 @@ use toml::Spanned;
 
 use super::ConfigError;
 pub(super) use forms::{
-    one_or_many, positive_rate, some_text, spanned_texts, text, text_or_texts, texts, within, yes,
+    count, one_or_many, positive_rate, some_count, some_text, spanned_texts, text, text_or_texts,
+    texts, within, yes,
 };
 
 /// TCP address and port, written as a string.

@@ -9,7 +9,7 @@ use std::ops::Range;
 use bentpipe_config::Source;
 use bentpipe_units::{BitRate, ByteCount};
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use toml::Spanned;
 
 use super::packets::Packets;
@@ -119,14 +119,15 @@ pub(super) struct Entry {
     routes: Vec<Spanned<IpNet>>,
     #[serde(default, deserialize_with = "spanned_texts")]
     publish: Vec<Spanned<Permit>>,
+    #[serde(default, deserialize_with = "value::some_count")]
     max_flows: Option<u32>,
     memory: Option<ByteCount>,
     #[serde(default, deserialize_with = "value::positive_rate")]
     max_rate: Option<BitRate>,
-    #[serde(default, deserialize_with = "per_second")]
-    max_flows_per_s: Option<u64>,
-    #[serde(default, deserialize_with = "per_second")]
-    max_packets_per_s: Option<u64>,
+    #[serde(default, deserialize_with = "value::some_count")]
+    max_flows_per_s: Option<u32>,
+    #[serde(default, deserialize_with = "value::some_count")]
+    max_packets_per_s: Option<u32>,
 }
 
 /// A moment as `2026-11-26T12:00:00Z`, in seconds since 1970.
@@ -180,24 +181,14 @@ impl Entry {
 pub(super) struct Limits {
     memory: Option<ByteCount>,
     total_memory: Option<Spanned<ByteCount>>,
+    #[serde(default, deserialize_with = "value::some_count")]
     max_flows: Option<u32>,
     #[serde(default, deserialize_with = "value::positive_rate")]
     max_rate: Option<BitRate>,
-    #[serde(default, deserialize_with = "per_second")]
-    max_flows_per_s: Option<u64>,
-    #[serde(default, deserialize_with = "per_second")]
-    max_packets_per_s: Option<u64>,
-}
-
-fn per_second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    value::within::<D, 1, 1_000_000_000>(deserializer)
-}
-
-/// The first of these that is set.
-fn first_of(limits: [Option<u64>; 2], usual: u32) -> u32 {
-    let set = limits.into_iter().flatten().next();
-    set.and_then(|limit| u32::try_from(limit).ok())
-        .unwrap_or(usual)
+    #[serde(default, deserialize_with = "value::some_count")]
+    max_flows_per_s: Option<u32>,
+    #[serde(default, deserialize_with = "value::some_count")]
+    max_packets_per_s: Option<u32>,
 }
 
 impl Limits {
@@ -249,14 +240,14 @@ pub(super) fn clients(
                 .unwrap_or(DEFAULT_MAX_FLOWS),
             memory: entry.memory.or(limits.memory).unwrap_or(DEFAULT_MEMORY),
             max_rate: entry.max_rate.or(limits.max_rate),
-            max_flows_per_s: first_of(
-                [entry.max_flows_per_s, limits.max_flows_per_s],
-                DEFAULT_FLOWS_PER_S,
-            ),
-            max_packets_per_s: first_of(
-                [entry.max_packets_per_s, limits.max_packets_per_s],
-                DEFAULT_PACKETS_PER_S,
-            ),
+            max_flows_per_s: entry
+                .max_flows_per_s
+                .or(limits.max_flows_per_s)
+                .unwrap_or(DEFAULT_FLOWS_PER_S),
+            max_packets_per_s: entry
+                .max_packets_per_s
+                .or(limits.max_packets_per_s)
+                .unwrap_or(DEFAULT_PACKETS_PER_S),
         });
     }
     Ok(clients)

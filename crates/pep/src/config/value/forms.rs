@@ -53,6 +53,21 @@ pub(in crate::config) fn within<'de, D: Deserializer<'de>, const LEAST: u64, con
         .map(Some)
 }
 
+/// Deserialises the most of something: at least one, for none at all would be a daemon that does nothing.
+pub(in crate::config) fn count<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<u32, D::Error> {
+    let number = deserializer.deserialize_i64(Within::<1, 1_000_000_000>)?;
+    Ok(u32::try_from(number).expect("a number within its bounds"))
+}
+
+/// Deserialises what [`count`] does into `Some`.
+pub(in crate::config) fn some_count<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u32>, D::Error> {
+    count(deserializer).map(Some)
+}
+
 /// Deserialises a rate at which something moves.
 pub(in crate::config) fn positive_rate<'de, D: Deserializer<'de>>(
     deserializer: D,
