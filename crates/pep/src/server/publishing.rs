@@ -29,6 +29,7 @@ use super::shares::HeldPlaces;
 use crate::config::PortProtocol;
 use crate::process;
 use crate::relay::{self, FlowHandle, Relay};
+use crate::status;
 use bentpipe_tunnel::engine::{ConnectionId, Engine};
 
 /// Before a port that could not be opened is tried again: soon at first, for its last owner is likely to be leaving.
@@ -95,9 +96,9 @@ impl Sessions {
         }
         let (client, port) = (self.name(id), asked.port);
         let protocol = protocol_of(asked.protocol).map_or("?".into(), |known| known.to_string());
-        match code {
-            PublishCode::Ok => tracing::info!(client, "{protocol} port {port} is published"),
-            code => tracing::warn!(client, "{protocol} port {port} is not published: {code:?}"),
+        match status::publish_refusal(&protocol, port, code) {
+            None => tracing::info!(client, "{protocol} port {port} is published"),
+            Some(why) => tracing::warn!(client, "{protocol} port {port} is not published: {why}"),
         }
         self.shard.change(id, |connection| {
             connection.tunnel.published(asked.entry, code);

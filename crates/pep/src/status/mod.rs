@@ -35,6 +35,7 @@ mod tests;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +53,7 @@ pub use measured::{FILE as MEASURED_FILE, Measured};
 pub use metering::Metering;
 pub use origin::{OriginCertificate, OriginFigures, OriginRefused, OriginWebServer};
 pub use packets::{PacketDrops, PacketKinds, PacketRefusals, Packets};
+pub(crate) use publish::publish_refusal;
 pub use publish::{PublishState, PublishStatus};
 pub use screen::{Blocks, Screen};
 pub use segments::{PepKeys, PepSide, Segments, SegmentsPassed, SegmentsRefused, SegmentsReset};
@@ -87,9 +89,9 @@ pub struct StatusReport {
     pub uptime_s: u64,
     /// The configuration it runs on.
     pub config_file: PathBuf,
-    /// Carrier of the connections.
-    #[serde(default)]
-    pub transport: Transport,
+    /// Carrier of the connections; absent at an origin, which has no tunnel and splits nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<Transport>,
     /// Rights that the daemon has given up; absent while it holds all that it was started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxStatus>,
@@ -110,6 +112,11 @@ pub struct StatusReport {
     pub side: Side,
 }
 
+/// Milliseconds of `span`, to the microsecond, as reports have them.
+pub(crate) fn milliseconds(span: Duration) -> f64 {
+    span.as_micros() as f64 / 1e3
+}
+
 impl StatusReport {
     /// The report of this process and program version.
     #[must_use]
@@ -121,7 +128,7 @@ impl StatusReport {
             pid: std::process::id(),
             uptime_s,
             config_file,
-            transport: Transport::Quic,
+            transport: (!matches!(side, Side::Origin { .. })).then_some(Transport::Quic),
             sandbox: None,
             rules: Vec::new(),
             kernel: Vec::new(),

@@ -1,6 +1,6 @@
 //! Published ports: what of the server leads to hosts behind a client, and why something does not.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::net::SocketAddr;
 
 use bentpipe_proto::tunnel::PublishCode;
@@ -47,27 +47,7 @@ impl PublishStatus {
         to: Option<SocketAddr>,
         code: Option<PublishCode>,
     ) -> Self {
-        let reason = match code {
-            None | Some(PublishCode::Ok) => None,
-            Some(PublishCode::NotPermitted) => Some(format!(
-                "not permitted; add publish = [\"{protocol}/{port}\"] to this client's [[client]] at the server"
-            )),
-            Some(PublishCode::InUse) => {
-                Some("in use at the server, which tries again; choose another port".into())
-            }
-            Some(PublishCode::NoPrivilege) => Some(
-                "the server may not open it; give it CAP_NET_BIND_SERVICE or choose a port from 1024 on"
-                    .into(),
-            ),
-            Some(PublishCode::NoPackets) => Some(
-                "no packets cross for this IP version; the server needs CAP_NET_ADMIN and [packets]"
-                    .into(),
-            ),
-            Some(PublishCode::Unsupported) => {
-                Some("the server's version does not publish it; update the server".into())
-            }
-            Some(PublishCode::Internal) => Some("the server cannot; its log says why".into()),
-        };
+        let reason = code.and_then(|code| publish_refusal(protocol, port, code));
         let state = match code {
             None => PublishState::Waiting,
             Some(PublishCode::Ok) => PublishState::Open,
@@ -83,7 +63,33 @@ impl PublishStatus {
     }
 }
 
-impl fmt::Display for PublishStatus {
+/// Reason and mend of a `code` that refuses to publish `port`; `None` of one that does not refuse.
+pub(crate) fn publish_refusal(
+    protocol: impl Display,
+    port: u16,
+    code: PublishCode,
+) -> Option<String> {
+    let text = match code {
+        PublishCode::Ok => return None,
+        PublishCode::NotPermitted => {
+            return Some(format!(
+                "not permitted; add publish = [\"{protocol}/{port}\"] to this client's [[client]] at the server"
+            ));
+        }
+        PublishCode::InUse => "in use at the server, which tries again; choose another port",
+        PublishCode::NoPrivilege => {
+            "the server may not open it; give it CAP_NET_BIND_SERVICE or choose a port from 1024 on"
+        }
+        PublishCode::NoPackets => {
+            "no packets cross for this IP version; the server needs CAP_NET_ADMIN and [packets]"
+        }
+        PublishCode::Unsupported => "the server's version does not publish it; update the server",
+        PublishCode::Internal => "the server cannot; its log says why",
+    };
+    Some(text.to_owned())
+}
+
+impl Display for PublishStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.protocol, self.port)?;
         if let Some(to) = self.to {
