@@ -5,10 +5,10 @@ use std::time::Instant;
 use bentpipe_units::BitRate;
 use quinn_proto::Side;
 
-use crate::status::quantity;
 use crate::status::{
     Acks, ClassSource, Families, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving,
-    Refused, Repairs, Sending, Session, Tunnel, TunnelState, Volumes, WireKind,
+    Refused, Repairs, Sending, Session, Tunnel, TunnelState, Volumes, WireKind, milliseconds,
+    quantity,
 };
 use crate::throttle::Throttle;
 use bentpipe_tunnel::engine::{Connection, Profile, identity};
@@ -153,8 +153,8 @@ impl Sampler {
                 .map(|heard| now.saturating_duration_since(heard).as_secs()),
             next_attempt_s: None,
             last_error: None,
-            rtt_ms: Some(rtt.as_secs_f64() * 1e3),
-            min_rtt_ms: Some(min_rtt.as_secs_f64() * 1e3),
+            rtt_ms: Some(milliseconds(rtt)),
+            min_rtt_ms: Some(milliseconds(min_rtt)),
             send_rate_bit_s: sent,
             recv_rate_bit_s: received,
             loss_ratio: path.lost_packets as f64 / path.sent_packets.max(1) as f64,
@@ -240,7 +240,7 @@ fn hinted(connection: &Connection) -> Option<LinkClass> {
             Profile::Auto => ClassSource::Unknown,
             _ => ClassSource::Hinted,
         },
-        rtt_ms: link.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+        rtt_ms: link.rtt.map(milliseconds),
         next_class: None,
     })
 }
@@ -257,14 +257,14 @@ fn sending(now: Instant, connection: &Connection) -> Sending {
         window_bytes: window,
         in_flight_bytes: in_flight,
         bottleneck_rate_bit_s: connection.saved(now).map(|saved| saved.rate.as_u64()),
-        min_rtt_ms: min_rtt.as_secs_f64() * 1e3,
+        min_rtt_ms: milliseconds(min_rtt),
         loss_ratio: path.lost_packets as f64 / path.sent_packets.max(1) as f64,
         repeated_datagrams: connection.repeated(),
         max_rate_bit_s: wishes.max_rate.map(BitRate::as_u64),
         rate_bit_s: wishes.rate.map(BitRate::as_u64),
         acks: Acks {
             packets: asks.packets.into(),
-            delay_ms: asks.delay.as_secs_f64() * 1e3,
+            delay_ms: milliseconds(asks.delay),
         },
     }
 }
@@ -288,7 +288,7 @@ fn receiving(connection: &Connection) -> Option<Receiving> {
     let hello = connection.tunnel.agreement().remote()?;
     let acks = hello.acks.map(|acks| Acks {
         packets: acks.packets,
-        delay_ms: acks.delay.as_secs_f64() * 1e3,
+        delay_ms: milliseconds(acks.delay),
     });
     let forward = Some(&hello.forward).filter(|_| connection.quic().side().is_client());
     Some(Receiving {

@@ -89,7 +89,6 @@ impl Choice {
 
     /// As `status` tells it.
     pub(super) fn report(&self, measured: Option<Seen>) -> status::LinkClass {
-        let ms = |seen: Seen| seen.rtt().as_secs_f64() * 1e3;
         let (class, source, rtt) = match (self.configured, self.remembered, measured) {
             (Profile::Auto, Some(seen), _) => {
                 (seen.class(), status::ClassSource::Remembered, Some(seen))
@@ -105,7 +104,7 @@ impl Choice {
             profile: self.configured,
             class,
             source,
-            rtt_ms: rtt.map(ms),
+            rtt_ms: rtt.map(|seen| status::milliseconds(seen.rtt())),
             next_class: other.filter(|_| self.configured == Profile::Auto),
         }
     }

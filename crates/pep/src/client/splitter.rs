@@ -237,7 +237,7 @@ impl Splitter {
             ..status::Session::default()
         };
         StatusReport {
-            transport: config::Transport::Plain,
+            transport: Some(config::Transport::Plain),
             sandbox: sandbox::entered(),
             ..StatusReport::new(self.config.file.clone(), up, Side::Client(session.into()))
         }

@@ -274,7 +274,7 @@ impl SplitServer {
             clients: clients.iter().map(status).collect(),
         };
         StatusReport {
-            transport: Transport::Plain,
+            transport: Some(Transport::Plain),
             events: events::last(),
             sandbox: sandbox::entered(),
             ..StatusReport::new(self.config.file.clone(), up, side)

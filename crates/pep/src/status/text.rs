@@ -40,8 +40,8 @@ impl Display for StatusReport {
             line(f, "kernel", &repair.to_string())?;
         }
         let session = |f: &mut Formatter<'_>, session, peer, epoch| match self.transport {
-            Transport::Quic => write_session(f, session, peer, epoch),
-            Transport::Plain => write_plain(f, session, peer),
+            Some(Transport::Plain) => write_plain(f, session, peer),
+            Some(Transport::Quic) | None => write_session(f, session, peer, epoch),
         };
         match &self.side {
             Side::Client(client) => session(f, client, "server", self.uptime_s),
