@@ -116,6 +116,8 @@ fn a_bridge_is_taken_in_whatever_containers_do_with_bridged_frames() {
     let [user, web] = [site.topology.user(), site.topology.web()].map(Place::from);
     let tunnel = both((WEB, GATEWAY_WAN), (WEB6, GATEWAY_WAN6));
     expect_seen(&user, &web, &tunnel);
+    let log = site.logs();
+    assert!(!log.contains("put back"), "nobody changed it:\n{log}");
     show();
     // A look every two seconds sees settings.
     thread::sleep(Duration::from_secs(4));

@@ -276,6 +276,14 @@ fn the_guard_holds_from_boot_to_after_the_stop() {
         let service = Service::start(&web, SocketAddr::new(WEB.into(), 0), who).expect("a server");
         let through = seen(&user, service.address).expect("a connection");
         assert_eq!(through, IpAddr::from(GATEWAY_WAN));
+        // Its own affair, which the client neither undoes nor blames on somebody.
+        for _ in 0..5 {
+            guard(&site, "off");
+            thread::sleep(Duration::from_secs(1));
+            assert_eq!(guard(&site, "show"), "the guard is off\n");
+            assert!(!site.logs().contains("put back"), "{}", site.logs());
+            guard(&site, "on");
+        }
         site.stop_client().expect("a clean stop");
         thread::sleep(Duration::from_secs(1));
         site.stop_server().expect("a clean stop");

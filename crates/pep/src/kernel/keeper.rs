@@ -54,6 +54,8 @@ struct PartRepairs {
     granted: Instant,
     /// Not before then, while it is missing.
     retry_at: Option<Instant>,
+    /// Instant since which it is missing.
+    since: Option<Instant>,
     /// Difference of the part now, until it is put back.
     missing: Option<String>,
     /// Reason why it could not be put back, as the log was told.
@@ -71,6 +73,7 @@ impl PartRepairs {
             recent: 0,
             granted: now,
             retry_at: None,
+            since: None,
             missing: None,
             failing: None,
             of_others: false,
@@ -105,6 +108,7 @@ impl Keeper {
     pub(super) fn judge(&mut self, now: Instant, faults: &[KernelFault]) -> Vec<usize> {
         for (name, part) in &mut self.parts {
             if !faults.iter().any(|fault| fault.part == *name) {
+                part.since = None;
                 part.missing = None;
                 part.failing = None;
                 part.retry_at = None;
@@ -123,7 +127,9 @@ impl Keeper {
             part.missing = Some(fault.state.to_owned());
             part.of_others = fault.of_others;
             part.grant(now);
-            let earliest = part.last.map_or(now, |last| last + part.wait());
+            let settled = *part.since.get_or_insert(now) + fault.settles;
+            let paced = part.last.map_or(now, |last| last + part.wait());
+            let earliest = settled.max(paced);
             let at = part.retry_at.unwrap_or(earliest);
             let waits = at > now;
             part.retry_at = waits.then_some(at);
@@ -163,6 +169,7 @@ impl Keeper {
             });
         }
         part.retry_at = None;
+        part.since = None;
         part.missing = None;
         part.failing = None;
         part.repairs = part.repairs.saturating_add(1);
@@ -241,6 +248,7 @@ mod tests {
             state: "is gone",
             object: Object::Rule,
             gravity: NoticeLevel::Error,
+            settles: Duration::ZERO,
             of_others: false,
         }
     }
@@ -278,6 +286,27 @@ mod tests {
         assert_eq!(report[0].last_by.as_deref(), Some("\"nft\" (pid 7)"));
         assert_eq!(report[0].fault, None);
         assert_eq!(keeper.poll_timeout(), None);
+    }
+
+    #[test]
+    fn what_its_owner_takes_away_in_steps_is_left_alone() {
+        let (mut keeper, start) = (Keeper::default(), start());
+        let half = Duration::from_millis(500);
+        let faults = [KernelFault {
+            settles: half,
+            ..fault("rule of the guard")
+        }];
+        let at = |millisecond| start + Duration::from_millis(millisecond);
+        assert!(keeper.judge(at(0), &faults).is_empty());
+        assert_eq!(keeper.poll_timeout(), Some(at(500)));
+        // All of it is gone: nothing is missing any more.
+        assert!(keeper.judge(at(100), &[]).is_empty());
+        assert_eq!(keeper.poll_timeout(), None);
+        assert!(keeper.judge(at(600), &faults).is_empty());
+        assert!(keeper.judge(at(1000), &faults).is_empty());
+        assert_eq!(keeper.judge(at(1100), &faults), [0]);
+        keeper.mended(at(1100), &faults[0], None, &Ok(()));
+        assert!(keeper.judge(at(1200), &faults).is_empty(), "taken again");
     }
 
     #[test]

@@ -63,6 +63,11 @@ pub(crate) trait KernelPart {
         NoticeLevel::Error
     }
 
+    /// Time for which the part must be at fault before it is put back.
+    fn settles(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// True if others are the cause, who may be hosts of the LAN: it is told, and no reason to call the daemon unhealthy.
     fn is_of_others(&self) -> bool {
         false
@@ -113,6 +118,8 @@ struct KernelFault {
     object: Object,
     /// Level of the line that says that it cannot be put back.
     gravity: NoticeLevel,
+    /// Time for which the part must be at fault before it is put back.
+    settles: Duration,
     /// True if others are the cause.
     of_others: bool,
 }
@@ -124,6 +131,7 @@ impl KernelFault {
             state,
             object: part.object(),
             gravity: part.gravity(),
+            settles: part.settles(),
             of_others: part.is_of_others(),
         }
     }

@@ -4,6 +4,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bentpipe_sys::device;
 use bentpipe_sys::link::Port;
@@ -19,6 +20,14 @@ use crate::client::kept_device::{KeptDevice, lock};
 use crate::config::TCP;
 use crate::kernel::{Faults, KernelPart, NoticeLevel, Subject};
 use crate::process;
+
+/// Time that `bentpipe guard off` may take: it removes the guard's rules one after another, and a client that put some of them back
+/// meanwhile would switch the guard on again. What the client itself has in the kernel holds until then.
+const SWITCHING_OFF: Duration = Duration::from_millis(500);
+
+/// Time that the client may take to lead packets into its device again: with the last address of the device, which a server that
+/// carries none takes back, the kernel removes the routes.
+const ATTACHING: Duration = Duration::from_millis(300);
 
 /// A part that an interception has in the kernel.
 pub(super) enum InterceptedPart {
@@ -57,6 +66,14 @@ impl KernelPart for InterceptedPart {
             // One that comes and goes is no fault of the client's, and the others go on.
             Self::Interface(_) | Self::WayBack(_) => NoticeLevel::Warn,
             _ => NoticeLevel::Error,
+        }
+    }
+
+    fn settles(&self) -> Duration {
+        match self {
+            Self::Lack(lack) if lack.is_of_guard() => SWITCHING_OFF,
+            Self::Lack(Lack::Route(route)) if route.is_by(device::NAME) => ATTACHING,
+            _ => Duration::ZERO,
         }
     }
 

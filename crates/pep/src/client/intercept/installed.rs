@@ -22,7 +22,7 @@ use super::kernel_answer::KernelAnswer;
 use super::lan::Lan;
 use super::upkeep::{self, Lack, Wanted};
 use super::{Carrying, Interception, REFUSED_FOR, barrier, invalid};
-use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_device};
+use crate::firewall::{CLIENT_TABLE, Settings, close_passages, prepare_device};
 use surroundings::brought_up_to_date;
 pub(super) use surroundings::let_go;
 
@@ -98,6 +98,8 @@ impl Installed {
         installed.lan.keep_in()?;
         installed.hold_own()?;
         close_passages()?;
+        // Where the setting cannot be written the guardian says so, and tries on.
+        let _ = installed.keep_bridges_out();
         if it.needs_device() {
             installed.forward_interfaces()?;
         }
@@ -176,21 +178,6 @@ impl Installed {
         self.heed_marks()
     }
 
-    /// Has all other interfaces heed marks, if routing rules drop what has none.
-    fn heed_marks(&mut self) -> io::Result<()> {
-        if barrier::of_client(&self.current, &[]).is_empty() {
-            return Ok(());
-        }
-        let unheeded = Setting::unheeded()?;
-        unheeded
-            .iter()
-            .try_for_each(|setting| self.settings.mend(setting, &self.table))?;
-        match unheeded.is_empty() {
-            true => Ok(()),
-            false => self.remember(),
-        }
-    }
-
     /// Puts `changed` in force in one step, without a gap (reload, new address of an interface). What
     /// was refused is forgotten, unless gates are all that changes.
     ///
@@ -225,6 +212,9 @@ impl Installed {
         self.current = changed.clone();
         if self.lan.surfaces() != held_before {
             self.hold_surfaces()?;
+        }
+        if has_new {
+            let _ = self.keep_bridges_out();
         }
         if has_new && self.current.needs_device() {
             // A new interface has the machine's defaults, which forward nothing.

@@ -186,6 +186,16 @@ impl Lack {
         }
     }
 
+    /// True if the guard has it, which may be on its way off.
+    #[must_use]
+    pub fn is_of_guard(&self) -> bool {
+        match self {
+            Self::Guard => true,
+            Self::Rule(rule) => !barrier::of(std::slice::from_ref(rule), Holder::Guard).is_empty(),
+            _ => false,
+        }
+    }
+
     /// Difference of the thing, after its name.
     #[must_use]
     pub fn state(&self) -> &'static str {

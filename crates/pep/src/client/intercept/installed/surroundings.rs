@@ -1,16 +1,16 @@
-//! Faults of the machine's interfaces and routes for which an interception keeps the LAN in: the operator alone mends them. And what is
-//! put back at the end.
+//! Faults of the machine's interfaces and routes for which an interception keeps the LAN in: the operator alone mends them. And settings
+//! of the machine that an interception changes, and puts back at the end.
 
 use std::io;
 
-use bentpipe_sys::link::Port;
+use bentpipe_sys::link::{self, Port};
 use bentpipe_sys::nft::Table;
 use bentpipe_sys::policy_rule::PolicyRule;
 
 use super::super::lan::{self, Lan};
 use super::super::{Interception, barrier, guard};
 use super::Installed;
-use crate::firewall::{GUARD_TABLE, Settings, close_passages};
+use crate::firewall::{GUARD_TABLE, Setting, Settings, close_passages};
 
 impl Installed {
     /// Names of intercepted interfaces that no interface has now: it was removed, or has another name. What comes in by
@@ -32,6 +32,34 @@ impl Installed {
         wanted.iter().try_for_each(PolicyRule::add)?;
         barrier::remove(barrier::Holder::Client, &wanted)?;
         renewed_guard(&self.current)
+    }
+
+    /// Has all other interfaces heed marks, if routing rules drop what has none.
+    pub(super) fn heed_marks(&mut self) -> io::Result<()> {
+        if barrier::of_client(&self.current, &[]).is_empty() {
+            return Ok(());
+        }
+        self.change(&Setting::unheeded()?)
+    }
+
+    /// Keeps frames of bridges from the tables of IP, if one of `interfaces` is a bridge: what comes in by it would lose its listener.
+    pub(super) fn keep_bridges_out(&mut self) -> io::Result<()> {
+        let taken = |link: &link::Link| link.bridge && self.current.interfaces.contains(&link.name);
+        match link::links()?.iter().any(taken) {
+            true => self.change(&Setting::lacking(&[], false, None, true)),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives these settings the values that they are to have.
+    fn change(&mut self, lacking: &[Setting]) -> io::Result<()> {
+        lacking
+            .iter()
+            .try_for_each(|setting| self.settings.mend(setting, &self.table))?;
+        match lacking.is_empty() {
+            true => Ok(()),
+            false => self.remember(),
+        }
     }
 }
 
