@@ -28,6 +28,9 @@ const FALLBACK: u16 = 8443;
 /// Silence after which a tunnel tries TLS, and what may pass until that is noticed.
 const SILENT: Duration = Duration::from_secs(12);
 
+/// Time for which UDP is tried beside a tunnel that has come up over TLS, and a little.
+const TRIAL: Duration = Duration::from_secs(10);
+
 const PACKETS: &str = "[intercept]\ninterfaces = [\"lan0\"]\nother = \"tunnel\"\n";
 
 /// A site whose two ends know of TLS; nothing runs.
@@ -119,6 +122,8 @@ fn comes_up_over_tls(site: &mut Site) -> Result<()> {
             break;
         }
         drop(stream);
+        // UDP is tried once more before the network is remembered as one without it.
+        thread::sleep(TRIAL);
         site.stop_client()?;
     }
     let download = Transfer::start(&route(site, RTT), Way::Download, 3_000_000)?;
@@ -172,6 +177,34 @@ fn changes_wire(site: &mut Site) -> Result<()> {
     exchange(&mut idle)?;
     wire_is(site, "udp")?;
     drop(idle);
+    site.stop_client()?;
+    site.stop_server()
+}
+
+#[test]
+fn a_server_that_is_restarted_is_reached_by_udp_again() {
+    let tables = "[intercept]\ninterfaces = [\"lan0\"]\n";
+    on_wires("restarts of a server", tables, survives_restarts);
+}
+
+/// A server that takes as long to start as a client waits for UDP may answer TLS first.
+fn survives_restarts(site: &mut Site) -> Result<()> {
+    site.start_server()?;
+    site.start_client()?;
+    for pause in [500, 1000, 1500, 2000] {
+        site.stop_server()?;
+        thread::sleep(Duration::from_millis(pause));
+        site.start_server()?;
+        let deadline = Instant::now() + TRIAL + SOON;
+        loop {
+            let tunnel = tunnel(site)?;
+            if tunnel["state"] == "ready" && tunnel["wire"] == "udp" {
+                break;
+            }
+            ensure!(Instant::now() < deadline, "after {pause} ms: {tunnel}");
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
     site.stop_client()?;
     site.stop_server()
 }

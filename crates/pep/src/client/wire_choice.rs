@@ -14,7 +14,8 @@
 //! and every 60 s. UDP is tried each time.
 //!
 //! On TLS the client tries UDP every minute at first, then ever more seldom: losses hold up nothing there, and nobody pays
-//! for two congestion controls. The tunnel's connection is the same on both wires; no flow notices.
+//! for two congestion controls. After an attempt that nobody answered by UDP it tries at once, for the server may have started only
+//! since: what that finds is what is remembered of the network. The tunnel's connection is the same on both wires; no flow notices.
 
 use std::time::{Duration, Instant};
 
@@ -121,6 +122,8 @@ pub(super) struct WireChoice {
     returned: Option<Instant>,
     /// The network is another one than UDP was last tried on.
     moved: bool,
+    /// TLS is in use because an attempt over UDP went unanswered, and UDP has not been tried since.
+    checking: bool,
 }
 
 impl WireChoice {
@@ -135,7 +138,13 @@ impl WireChoice {
             pause: ATTEMPTS[0],
             returned: None,
             moved: false,
+            checking: false,
         }
+    }
+
+    /// True until UDP was tried beside a TLS connection that took the place of an attempt over UDP.
+    pub(super) fn is_checking(&self) -> bool {
+        self.checking
     }
 
     /// True if datagrams may leave by UDP.
@@ -256,9 +265,12 @@ impl WireChoice {
         } else {
             shortest
         };
+        let unanswered = matches!(need, Need::Attempt { blocked: false, .. });
+        self.checking = unanswered && self.permits_udp();
+        let moved = std::mem::take(&mut self.moved);
         self.state = WireState::Tls {
             since: now,
-            next: Some(match std::mem::take(&mut self.moved) {
+            next: Some(match moved || self.checking {
                 true => now,
                 false => now + self.pause,
             }),
@@ -327,14 +339,21 @@ impl WireChoice {
         ) {
             return false;
         }
+        let first = std::mem::take(&mut self.checking);
         if answered {
             self.state = WireState::Udp;
             self.returned = Some(now);
             // A tunnel that was silent has that long to be heard.
             self.earliest = Some(now + SILENT);
         } else if let WireState::Tls { next, .. } = &mut self.state {
-            self.pause = (self.pause * 2).min(ATTEMPTS[1]);
-            *next = Some(now + self.pause);
+            if !first {
+                self.pause = (self.pause * 2).min(ATTEMPTS[1]);
+            }
+            *next = Some(match std::mem::take(&mut self.moved) {
+                // It was tried from where the client is no more.
+                true => now,
+                false => now + self.pause,
+            });
         }
         answered
     }
@@ -344,8 +363,11 @@ impl WireChoice {
         self.pause = ATTEMPTS[0];
         self.earliest = None;
         match &mut self.state {
-            WireState::Tls { next, .. } => *next = next.map(|_| now),
-            WireState::Udp
+            WireState::Tls {
+                next: Some(next), ..
+            } => *next = now,
+            WireState::Tls { next: None, .. }
+            | WireState::Udp
             | WireState::Opening { .. }
             | WireState::Renewing { .. }
             | WireState::Broken => self.moved = true,

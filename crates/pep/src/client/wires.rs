@@ -306,7 +306,11 @@ impl Wires {
 
     fn on_tried(&self, server: usize, passes: bool) {
         let (now, wires) = (process::now(), &self.of[server]);
+        let first = wires.choice.borrow().is_checking();
         if !wires.choice.borrow_mut().on_tried(now, passes) {
+            if let (true, Some(tunnel)) = (first && self.is_tls(server), self.current(server)) {
+                self.learned.remember_wire(&tunnel, true);
+            }
             return;
         }
         if let Some(open) = wires.open.take() {
@@ -321,11 +325,13 @@ impl Wires {
             .change(tunnel.id, |connection| connection.change_wire(now));
     }
 
-    /// The attempt has become the tunnel: by which wire is remembered for the next start on this network.
+    /// The attempt has become the tunnel: by which wire is remembered for the next start on this network, unless UDP is still to be
+    /// tried beside it.
     pub(super) fn on_ready(&self, attempt: &Attempt) {
-        if self.config.servers[attempt.server].tls.is_some() {
-            self.learned
-                .remember_wire(attempt, self.is_tls(attempt.server));
+        let (wires, tls) = (&self.of[attempt.server], self.is_tls(attempt.server));
+        let known = !(tls && wires.choice.borrow().is_checking());
+        if known && self.config.servers[attempt.server].tls.is_some() {
+            self.learned.remember_wire(attempt, tls);
         }
     }
 }

@@ -22,8 +22,39 @@ fn on_tls(start: Instant) -> WireChoice {
     let mut choice = WireChoice::new(WirePreference::Auto);
     let need = attempt(start);
     assert_eq!(choice.poll(start + PATIENCE, need), WireStep::Open);
-    assert_eq!(choice.on_opened(start + 2 * SECOND, need), TlsFate::Used);
+    let now = start + 2 * SECOND;
+    assert_eq!(choice.on_opened(now, need), TlsFate::Used);
+    assert!(choice.is_checking());
+    let tunnel = Need::Tunnel { silent: None };
+    assert_eq!(choice.poll(now, tunnel), WireStep::TryUdp);
+    assert!(!choice.on_tried(now, false));
+    assert!(!choice.is_checking());
     choice
+}
+
+/// A server that starts after the first datagrams have come answers TLS first.
+#[test]
+fn udp_is_tried_at_once_where_an_attempt_went_unanswered() {
+    let start = Instant::now();
+    let mut choice = WireChoice::new(WirePreference::Auto);
+    let need = attempt(start);
+    assert_eq!(choice.poll(start + PATIENCE, need), WireStep::Open);
+    assert_eq!(choice.on_opened(start + 2 * SECOND, need), TlsFate::Used);
+    assert_eq!(choice.poll(start + 2 * SECOND, need), WireStep::TryUdp);
+    assert!(choice.on_tried(start + 3 * SECOND, true), "UDP passes");
+    // Where UDP did not pass the last time, a minute is soon enough.
+    let mut choice = WireChoice::new(WirePreference::Auto);
+    let need = Need::Attempt {
+        since: start,
+        heard: false,
+        rtt: None,
+        blocked: true,
+    };
+    assert_eq!(choice.poll(start, need), WireStep::Open);
+    assert_eq!(choice.on_opened(start, need), TlsFate::Used);
+    assert!(!choice.is_checking());
+    let next = start + Duration::from_secs(60);
+    assert_eq!(choice.poll(start, need), WireStep::Wait(Some(next)));
 }
 
 #[test]
@@ -196,6 +227,19 @@ fn in_another_network_udp_is_tried_as_soon_as_tls_is_open() {
 }
 
 #[test]
+fn a_trial_of_udp_from_the_network_before_counts_for_nothing() {
+    let start = Instant::now();
+    let tunnel = Need::Tunnel { silent: None };
+    let mut choice = on_tls(start);
+    let now = start + 62 * SECOND;
+    assert_eq!(choice.poll(now, tunnel), WireStep::TryUdp);
+    choice.on_moved(now + SECOND);
+    assert!(!choice.on_tried(now + 8 * SECOND, false));
+    assert_eq!(choice.poll(now + 8 * SECOND, tunnel), WireStep::TryUdp);
+    assert!(choice.on_tried(now + 9 * SECOND, true));
+}
+
+#[test]
 fn who_wants_one_wire_gets_no_other() {
     let start = Instant::now();
     let need = attempt(start);
@@ -217,6 +261,7 @@ fn a_tls_connection_that_brings_nothing_gets_another_ever_more_seldom() {
         let start = Instant::now();
         let mut choice = WireChoice::new(preference);
         choice.on_opened(start, attempt(start));
+        choice.on_tried(start, false);
         let mut now = start + 30 * SECOND;
         let heard = Need::Tunnel { silent: None };
         let silent = Need::Tunnel { silent: Some(now) };
