@@ -111,8 +111,9 @@ impl Connector {
                 });
         let source = remote.map(|remote| (remote, process::source_towards(remote)));
         let before = std::mem::replace(&mut self.seen.borrow_mut().source, source);
-        let moved = before.zip(source).is_some_and(|(before, after)| {
-            before.0 == after.0 && before.1 != after.1 && after.1.is_some()
+        let moved = before.zip(source).and_then(|(before, after)| {
+            let other = before.0 == after.0 && before.1 != after.1;
+            Some((before.1, after.1.filter(|_| other)?))
         });
         let now = process::now();
         let last = self.seen.borrow().names;
@@ -126,11 +127,23 @@ impl Connector {
                 None => false,
             }
         };
-        if moved {
+        if let Some((before, after)) = moved {
+            self.tell_of_move(before, after);
             self.wires.on_moved();
         }
-        if moved || renamed {
+        if moved.is_some() || renamed {
             self.schedule.tell(Retry::on_changed);
+        }
+    }
+
+    /// Tells the operator, whom one link may cost more than another, which one the tunnel takes.
+    fn tell_of_move(&self, before: Option<IpAddr>, after: IpAddr) {
+        if self.tunnels.state().tunnel().is_some() {
+            let before = before.map_or("none".to_owned(), |before| before.to_string());
+            tracing::info!(
+                target: crate::events::STATE,
+                "the tunnel leaves this machine from {after} now; before: {before}"
+            );
         }
     }
 
@@ -251,7 +264,7 @@ impl Connector {
                 attempt.address
             );
             self.reporter.tell_of(attempt.server, Told::Trying, &text);
-            return self.tunnels.close(attempt.id);
+            return self.tunnels.close(attempt.id, "the handshake does not end");
         }
         let now = process::now();
         self.tunnels
@@ -326,7 +339,7 @@ impl Connector {
             return;
         };
         self.tunnels.state_mut().end_attempt();
-        self.tunnels.close(id);
+        self.tunnels.close(id, "the client has named its key");
         // What the server could not write it may write later.
         if code != EnrolCode::Internal {
             self.servers.on_enrolment_answered(attempt.server);

@@ -216,11 +216,12 @@ impl Meter {
     }
 
     /// Words for the period: since when bytes are counted, and until when.
-    fn period(&self) -> (&'static str, &'static str) {
-        match self.config.period {
-            Period::Run => ("since the client started", "the client is restarted"),
-            Period::Day => ("today", "the next day begins (UTC)"),
-            Period::Month => ("this month", "the next month begins (UTC)"),
+    fn period(&self) -> (&'static str, String) {
+        match (self.config.period, self.config.month_begins.day()) {
+            (Period::Run, _) => ("since the client started", "the client is restarted".into()),
+            (Period::Day, _) => ("today", "the next day begins (UTC)".into()),
+            (Period::Month, 1) => ("this month", "the next month begins (UTC)".into()),
+            (Period::Month, day) => ("this month", format!("day {day} of the month begins (UTC)")),
         }
     }
 

@@ -328,7 +328,9 @@ impl Session {
         }
         self.packet_road.close();
         let all = self.tunnels.state_mut().close();
-        all.into_iter().for_each(|id| self.tunnels.close(id));
+        for id in all {
+            self.tunnels.close(id, "the client is stopping");
+        }
     }
 
     /// The client's part of `status`.

@@ -76,11 +76,11 @@ impl Tunnels {
         self.shard.change(id, act)
     }
 
-    /// Closes a connection that is not wanted any more.
-    pub(super) fn close(&self, id: ConnectionId) {
+    /// Closes a connection that is not wanted any more; the server's log says `why`.
+    pub(super) fn close(&self, id: ConnectionId, why: &str) {
         let now = process::now();
         self.change(id, |connection| {
-            connection.close(now, CloseCode::NoError.code(), String::new());
+            connection.close(now, CloseCode::NoError.code(), why.to_owned());
         });
     }
 

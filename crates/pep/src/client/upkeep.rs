@@ -136,7 +136,7 @@ impl Session {
     fn on_ready(&self, id: ConnectionId) {
         let ready = self.tunnels.state_mut().on_ready(id);
         match ready {
-            Ready::Unwanted => self.tunnels.close(id),
+            Ready::Unwanted => self.tunnels.close(id, "the client has another tunnel"),
             Ready::Enrols => self.connector.name_own_key(id),
             Ready::Tunnel(attempt) => self.install(attempt),
             Ready::Beside(attempt) => self.challenge(attempt),
@@ -317,7 +317,9 @@ impl Session {
                 let lasted = now.saturating_duration_since(since).as_secs();
                 tracing::info!(target: crate::events::STATE, "link is back after {lasted} s of silence");
                 self.schedule.tell(|retry, _| retry.on_quiet());
-                others.into_iter().for_each(|id| self.tunnels.close(id));
+                for id in others {
+                    self.tunnels.close(id, "the client's other tunnel is back");
+                }
                 self.tell_reach();
             }
             Look::Silent { begins, due } => self.bear_silence(now, since, begins, due),
@@ -386,7 +388,8 @@ impl Session {
         );
         self.learned.paths().tunnel_ended();
         self.published.forget();
-        self.tunnels.close(silent.id);
+        self.tunnels
+            .close(silent.id, "the client takes another server");
         self.install(next);
     }
 }
