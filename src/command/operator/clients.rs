@@ -35,7 +35,8 @@ pub(crate) fn add(options: &Add) -> Result<(), Failure> {
     code::check_name(&options.name).map_err(Failure::Usage)?;
     super::super::refuse_lost_output("the code")?;
     let file = options.file.config.display();
-    if !options.file.config.exists() {
+    // Who may not look is told so by what reads the file.
+    if matches!(options.file.config.try_exists(), Ok(false)) {
         return Err(Failure::Key(format!(
             "{file} is not there yet; `bentpipe server init --public HOST{}` makes it",
             options.file.flag()

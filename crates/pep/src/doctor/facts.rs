@@ -93,8 +93,8 @@ pub(super) struct NetworkFacts {
     pub(super) outward_chains: Trial<Vec<(BaseChain, String)>>,
     /// The tables of iptables-legacy have rules, which nftables does not show.
     pub(super) legacy_tables: bool,
-    /// Name servers of `/etc/resolv.conf`, or why it cannot be read.
-    pub(super) resolvers: Result<Vec<IpAddr>, String>,
+    /// Name servers of `/etc/resolv.conf`, each with whether it answers, or why the file cannot be read.
+    pub(super) resolvers: Result<Vec<(IpAddr, bool)>, String>,
     /// Programs that have UDP port 53.
     pub(super) port_53: Vec<SocketHolder>,
 }
@@ -231,7 +231,8 @@ pub(super) struct CertificateFacts {
 #[derive(Clone, Debug)]
 pub(super) struct ClientFacts {
     pub(super) servers: Vec<FarFacts>,
-    pub(super) intercepts: bool,
+    /// Guard beside the interception, if there is one.
+    pub(super) intercepts: Option<GuardFacts>,
     /// Questions of this machine's name servers leave in clear.
     pub(super) own_names_in_clear: bool,
     /// Everything but TCP is led into the device.
@@ -258,6 +259,15 @@ pub(super) struct ClientFacts {
     pub(super) packets_limited: Option<String>,
     /// The local CA, where hosts are listed for one.
     pub(super) authority: Option<AuthorityFacts>,
+}
+
+/// State of the guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GuardFacts {
+    On,
+    Off,
+    /// The kernel does not say.
+    Unknown,
 }
 
 /// Local CA of a client that answers for HTTPS hosts.

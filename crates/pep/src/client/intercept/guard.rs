@@ -60,7 +60,10 @@ impl Interception {
 }
 
 /// True if the guard is on, also if another program has removed its table.
-pub(super) fn is_on() -> io::Result<bool> {
+///
+/// # Errors
+/// The kernel does not list its routing rules.
+pub(crate) fn is_on() -> io::Result<bool> {
     Ok(!barrier::present(barrier::Holder::Guard)?.is_empty())
 }
 

@@ -32,6 +32,7 @@ pub use device::{Device, TcpIntoDevice};
 pub use dns::{DnsInterception, RouterDns};
 pub use foreign::{Foreign, ForeignLook};
 pub use gate::{ADMITTED_FOR, Gate};
+pub(crate) use guard::is_on as is_guard_on;
 pub use guard::{guard_listing, guard_off};
 pub use installed::Installed;
 pub use kept::{Count, LearnedAddress};

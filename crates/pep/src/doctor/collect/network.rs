@@ -1,8 +1,12 @@
 //! Routes, devices, firewalls and name servers.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
+use bentpipe_proto::dns::{Outgoing, Query};
 use bentpipe_sys::command::run;
 use bentpipe_sys::nftables::{self, BaseChain, FORWARD, INPUT, OUTPUT, POSTROUTING, PREROUTING};
 use bentpipe_sys::reach::{Reach, RouteQuery};
@@ -73,7 +77,7 @@ pub(super) fn collect(net_admin: bool) -> NetworkFacts {
 }
 
 /// The whole table of a chain as `nft` lists it.
-fn table(chain: &BaseChain) -> std::io::Result<String> {
+fn table(chain: &BaseChain) -> io::Result<String> {
     run("nft", &["list", "table", chain.family, &chain.table])
 }
 
@@ -95,7 +99,7 @@ fn uplinks() -> Vec<String> {
     devices
 }
 
-fn traces() -> std::io::Result<Vec<&'static str>> {
+fn traces() -> io::Result<Vec<&'static str>> {
     let listed = run("nft", &["list", "chains"])?;
     let found = TRACES.iter().filter(|(trace, _)| listed.contains(trace));
     Ok(found.map(|(_, name)| *name).collect())
@@ -105,7 +109,7 @@ fn traces() -> std::io::Result<Vec<&'static str>> {
 fn chains<T>(
     net_admin: bool,
     wanted: impl Fn(&BaseChain) -> bool,
-    look: impl Fn(&BaseChain) -> std::io::Result<T>,
+    look: impl Fn(&BaseChain) -> io::Result<T>,
 ) -> Trial<Vec<(BaseChain, T)>> {
     tried(net_admin, || {
         let mut chains = nftables::base_chains()?;
@@ -127,11 +131,46 @@ fn lets_pass(listing: &str) -> bool {
     accepts("iifname") && accepts("oifname")
 }
 
-fn resolvers() -> Result<Vec<IpAddr>, String> {
+/// Waits for an answer of a name server, one after the other: a datagram may be lost on a satellite's round trip.
+const RESOLVER_PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
+
+fn resolvers() -> Result<Vec<(IpAddr, bool)>, String> {
     let bytes = crate::state::read(Path::new("/etc/resolv.conf"), MAX_FILE);
     let bytes = bytes.map_err(|error| error.to_string())?;
     let config = resolv_conf::Config::parse(&bytes).map_err(|error| error.to_string())?;
-    Ok(config.nameservers.iter().map(IpAddr::from).collect())
+    let named = config.nameservers.iter().map(IpAddr::from);
+    // All at once: silent ones cost the whole patience.
+    let asked: Vec<_> = named
+        .map(|address| (address, thread::spawn(move || answers(address))))
+        .collect();
+    let told = |answer: thread::Result<io::Result<bool>>| matches!(answer, Ok(Ok(true)));
+    Ok(asked
+        .into_iter()
+        .map(|(address, answer)| (address, told(answer.join())))
+        .collect())
+}
+
+/// True if a name server says anything to a question for a name that it knows itself (RFC 6761 §6.3).
+fn answers(resolver: IpAddr) -> io::Result<bool> {
+    let any = match resolver {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect((resolver, 53))?;
+    let question = Query::for_addresses("localhost", false).expect("a name");
+    let question = Outgoing::new(&question, 0x6270, 0, false);
+    for patience in RESOLVER_PATIENCE {
+        socket.send(question.as_bytes())?;
+        socket.set_read_timeout(Some(patience))?;
+        let mut answer = [0; 512];
+        match socket.recv(&mut answer) {
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -18,14 +18,14 @@ use bentpipe_tunnel::engine::TrialOutcome;
 use super::handshake::{self, HandshakeAsker};
 use crate::authority::{Files, Signer};
 use crate::client::frontend::own_mark;
-use crate::client::intercept::{RuleAhead, ahead_of, strays_of};
+use crate::client::intercept::{RuleAhead, ahead_of, is_guard_on, strays_of};
 use crate::config::{
     self, Action, AnyFile, ClientConfig, ClientFile, FrontEnds, Intercept, OtherTraffic,
     PlainClient, Role, Server, ServerAddress, ServerFile,
 };
 use crate::doctor::facts::{
-    AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, FarFacts, HandshakeResult,
-    ListenProtocol, Owned, Ownership, ServerFacts, SideFacts,
+    AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, FarFacts, GuardFacts,
+    HandshakeResult, ListenProtocol, Owned, Ownership, ServerFacts, SideFacts,
 };
 use crate::keys::{self, PrivateKey, Readers};
 use crate::status::{self, Side, StatusReport, TunnelState};
@@ -334,6 +334,14 @@ fn rules_ahead(front: &FrontEnds, intercept: &Intercept) -> Vec<[String; 2]> {
     rules.iter().map(RuleAhead::faults).collect()
 }
 
+fn guard() -> GuardFacts {
+    match is_guard_on() {
+        Ok(true) => GuardFacts::On,
+        Ok(false) => GuardFacts::Off,
+        Err(_) => GuardFacts::Unknown,
+    }
+}
+
 /// Facts that do not depend on the transport.
 fn front(front: &FrontEnds) -> ClientFacts {
     let intercept = front.intercept.as_deref();
@@ -348,7 +356,7 @@ fn front(front: &FrontEnds) -> ClientFacts {
         .any(|rule| rule.action == Some(Action::Direct));
     ClientFacts {
         servers: Vec::new(),
-        intercepts: intercept.is_some(),
+        intercepts: intercept.map(|_| guard()),
         own_names_in_clear: false,
         needs_device: front.tunnels_packets().is_some(),
         local: intercept.is_some_and(|it| it.local),

@@ -7,7 +7,7 @@ use super::network::list;
 use super::{fail, ok, warn};
 use crate::client::intercept::name_the_stray;
 use crate::doctor::Finding;
-use crate::doctor::facts::{AuthorityFacts, ClientFacts, Facts};
+use crate::doctor::facts::{AuthorityFacts, ClientFacts, Facts, GuardFacts};
 
 pub(super) fn judge(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -47,6 +47,7 @@ pub(super) fn judge(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
     let ahead = client.rules_ahead.iter().cloned();
     findings.extend(ahead.map(|[why, mend]| fail("routes", why, Some(mend))));
     findings.extend(settings(facts, client));
+    findings.extend(client.intercepts.and_then(guard));
     findings.extend(client.authority.as_ref().map(authority));
     findings
 }
@@ -61,6 +62,22 @@ fn shared_with_uplinks(facts: &Facts, client: &ClientFacts) -> Option<Finding> {
     );
     let mend = "give the uplink a network of its own, which is no port of the LAN's bridge";
     (!shared.is_empty()).then(|| warn("interfaces", text, Some(mend.into())))
+}
+
+/// Finding on the guard, of which systemd knows only what its own unit has done.
+fn guard(state: GuardFacts) -> Option<Finding> {
+    Some(match state {
+        GuardFacts::Unknown => return None,
+        GuardFacts::On => ok("guard", "on: nothing leaves in clear while no client runs"),
+        GuardFacts::Off => warn(
+            "guard",
+            "off: before the client has started, and after an orderly stop, this machine forwards in clear what it takes in",
+            Some(
+                "run `systemctl enable bentpipe-guard` and `systemctl restart bentpipe-guard` (without systemd: `bentpipe guard on`)"
+                    .into(),
+            ),
+        ),
+    })
 }
 
 /// Finding on the local CA: without one the listed hosts load as all others do.

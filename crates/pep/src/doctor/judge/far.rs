@@ -61,7 +61,8 @@ impl<'a> FarWords<'a> {
         let key = self.public_key.unwrap_or("KEY");
         match self.table {
             "server" => format!(
-                "add a [[client]] with `public_key = \"{key}\"` to the server's file, then send it SIGHUP"
+                "add a [[client]] with `public_key = \"{key}\"` to the server's file and reload it (`systemctl reload bentpipe-server`, or \
+                 SIGHUP), or have the client join by a new code of `bentpipe server add`"
             ),
             _ => format!(
                 "set `public_key = \"{key}\"` in `[peer]` of the other PEP's file, and restart it"

@@ -228,7 +228,7 @@ impl Chains<'_> {
     /// Warnings of chains at which TCP ends that a daemon has taken in on its way, for that is delivered to this machine.
     fn for_marked(&self, side: &SideFacts) -> Vec<Finding> {
         let (role, what, mark, devices) = match side {
-            SideFacts::Client(client) if client.intercepts => {
+            SideFacts::Client(client) if client.intercepts.is_some() => {
                 let own = client.local.then(|| "lo".to_owned());
                 let devices = client.interfaces.iter().cloned().chain(own);
                 let what = "TCP and names of the hosts";

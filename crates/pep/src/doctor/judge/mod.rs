@@ -55,7 +55,7 @@ impl MachineNeeds {
         for content in facts.subjects.iter().flat_map(|one| &one.content) {
             match &content.side {
                 SideFacts::Client(client) => {
-                    needs.client_table |= client.intercepts;
+                    needs.client_table |= client.intercepts.is_some();
                     needs.device |= client.needs_device;
                     needs.local |= client.local;
                 }

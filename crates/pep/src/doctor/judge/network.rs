@@ -1,5 +1,7 @@
 //! Routes, name servers, and other programs of the network.
 
+use std::net::IpAddr;
+
 use bentpipe_sys::nftables::BaseChain;
 
 use super::{MachineNeeds, fail, finding, ok, warn};
@@ -46,19 +48,36 @@ fn names(network: &NetworkFacts) -> Vec<Finding> {
             warn("dns", "/etc/resolv.conf names no resolver", write())
         }
         Ok(resolvers) => {
-            let silent = resolvers.iter().find(|address| {
+            let has_port = |address: &IpAddr| {
                 let answers = |holder: &SocketHolder| {
-                    holder.address.ip() == **address || holder.address.ip().is_unspecified()
+                    holder.address.ip() == *address || holder.address.ip().is_unspecified()
                 };
-                address.is_loopback() && !network.port_53.iter().any(answers)
-            });
-            match silent {
+                network.port_53.iter().any(answers)
+            };
+            let silent = resolvers.iter().filter(|(_, answers)| !answers);
+            let silent: Vec<_> = silent.map(|(address, _)| address).collect();
+            let own = silent.iter().find(|address| address.is_loopback());
+            match own.filter(|address| !has_port(address)) {
                 Some(address) => fail(
                     "dns",
                     format!("/etc/resolv.conf names {address}, where nobody has UDP port 53"),
                     Some("start that name server, or name another one".into()),
                 ),
-                None => ok("dns", format!("/etc/resolv.conf names {}", list(resolvers))),
+                None if silent.is_empty() => {
+                    let named: Vec<_> = resolvers.iter().map(|(address, _)| address).collect();
+                    ok("dns", format!("/etc/resolv.conf names {}", list(&named)))
+                }
+                None => warn(
+                    "dns",
+                    format!(
+                        "/etc/resolv.conf names {}, from where no answer comes by UDP",
+                        list(&silent)
+                    ),
+                    Some(
+                        "name a resolver there that answers, or open UDP port 53 towards it; a server may also have `servers` in `[dns]`"
+                            .into(),
+                    ),
+                ),
             }
         }
     };

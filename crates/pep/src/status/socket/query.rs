@@ -32,12 +32,12 @@ pub struct Found {
 #[derive(Debug, Error)]
 pub enum QueryError {
     /// No daemon is running, or none that this user may ask.
-    #[error("no bentpipe {}{} is running: {} (looked for its socket in {})", .role.map_or_else(|| "daemon".to_owned(), |role| role.to_string()), of_this_user(), begin(*.role, .set_up), .directories.join(", "))]
+    #[error("no bentpipe {}{} is running: {} (looked for its socket in {})", .role.map_or_else(|| "daemon".to_owned(), |role| role.to_string()), of_this_user(), begin(*.role, .set_up.as_deref()), .directories.join(", "))]
     NoDaemon {
         /// Role that was asked for.
         role: Option<Role>,
-        /// Roles whose usual configuration is there.
-        set_up: Vec<Role>,
+        /// Roles whose usual configuration is there; `None`: this user may not look.
+        set_up: Option<Vec<Role>>,
         /// Directories in which there is none.
         directories: Vec<String>,
     },
@@ -115,15 +115,27 @@ fn unreachable(socket: &Path, source: &io::Error) -> String {
     }
 }
 
-/// Commands that start a daemon in `role`, or else in one of those that are `set_up` on this machine.
-fn begin(role: Option<Role>, set_up: &[Role]) -> String {
+/// Commands that start a daemon in `role`, or else in one of those that are `set_up` on this machine, as far as that is known.
+fn begin(role: Option<Role>, set_up: Option<&[Role]>) -> String {
     match (role, set_up) {
-        (Some(role), _) | (None, &[role]) => start(Some(role)),
-        (None, []) => "none is set up in /etc/bentpipe; `bentpipe server init` does that at the gateway, `bentpipe client join` at the \
+        (Some(role), _) | (None, Some(&[role])) => start(Some(role)),
+        (None, None) => "this user may not look into /etc/bentpipe; ask as root".to_owned(),
+        (None, Some([])) => "none is set up in /etc/bentpipe; `bentpipe server init` does that at the gateway, `bentpipe client join` at the \
                        terminal, and a daemon on another file is started with `--config FILE`"
             .to_owned(),
-        (None, several) => start_one(several),
+        (None, Some(several)) => start_one(several),
     }
+}
+
+/// Roles whose usual configuration is there; `None` if this user may not look.
+fn set_up() -> Option<Vec<Role>> {
+    let there = Role::ALL.map(|role| role.default_config().try_exists());
+    let roles = Role::ALL.into_iter().zip(there);
+    let found = roles.map(|(role, there)| Ok(there?.then_some(role)));
+    let found: io::Result<Vec<_>> = found.collect();
+    found
+        .ok()
+        .map(|found| found.into_iter().flatten().collect())
 }
 
 /// Commands that start a daemon, and say why it does not run.
@@ -207,11 +219,11 @@ pub(in crate::status) fn query_in(
     prefer(&mut live, |found| found.user == own);
     match live.len() {
         0 => {
-            let there = |role: &Role| role.default_config().exists();
+            let directories = RunDirectory::names(&RunDirectory::own(), directories);
             Err(QueryError::NoDaemon {
                 role,
-                set_up: Role::ALL.into_iter().filter(there).collect(),
-                directories: RunDirectory::names(&RunDirectory::own(), directories),
+                set_up: set_up(),
+                directories,
             })
         }
         1 => live
@@ -303,15 +315,15 @@ mod tests {
 
     #[test]
     fn who_finds_no_daemon_is_told_the_one_to_start() {
-        let said = |role, set_up: &[Role]| {
+        let said = |role, set_up: Option<&[Role]>| {
             let error = QueryError::NoDaemon {
                 role,
-                set_up: set_up.to_vec(),
+                set_up: set_up.map(<[Role]>::to_vec),
                 directories: vec!["/run/bentpipe".to_owned()],
             };
             error.to_string()
         };
-        let client = said(None, &[Role::Client]);
+        let client = said(None, Some(&[Role::Client]));
         assert!(client.starts_with("no bentpipe daemon"), "{client}");
         for words in [
             "is running: `systemctl start bentpipe-client`",
@@ -319,12 +331,14 @@ mod tests {
         ] {
             assert!(client.contains(words), "{client}");
         }
-        let both = said(None, &[Role::Client, Role::Server]);
+        let both = said(None, Some(&[Role::Client, Role::Server]));
         assert!(
             both.contains("(bentpipe-client, bentpipe-server)"),
             "{both}"
         );
-        assert!(said(None, &[]).contains("`bentpipe client join`"));
-        assert!(said(Some(Role::Pep), &[]).contains("`systemctl start bentpipe-pep`"));
+        assert!(said(None, Some(&[])).contains("`bentpipe client join`"));
+        assert!(said(Some(Role::Pep), Some(&[])).contains("`systemctl start bentpipe-pep`"));
+        let hidden = said(None, None);
+        assert!(hidden.contains("ask as root"), "{hidden}");
     }
 }
