@@ -1,7 +1,10 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
 .PHONY: help quick demo test test-full limits ablation leak-test selftest deps privileges lint check-unix compat-test docs fuzz fuzz-long tests slow soak bench wire lab seeds deny packages install install-test reproducible-test site
+# Each goal takes the machine for itself, but for what `make seeds` runs abreast.
+ifndef ABREAST
 .NOTPARALLEL:
+endif
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
@@ -201,7 +204,7 @@ seeds-others:
 seeds: privileges
 	@.ci/deps lab
 	cargo build --release --locked
-	$(MAKE) --no-print-directory --jobs=4 seeds-others $(SEEDS_SHARDS:%=seeds-thin-%)
+	$(MAKE) --no-print-directory ABREAST=yes --jobs=4 seeds-others $(SEEDS_SHARDS:%=seeds-thin-%)
 	for experiment in $(SEEDS_THIN); do \
 		rm -rf lab-results/$$experiment-merged; \
 		$(CARGO_TARGET_DIR)/release/bentpipe lab merge --output lab-results/$$experiment-merged lab-results/$$experiment-?-of-3 || exit 1; \

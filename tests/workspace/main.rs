@@ -7,6 +7,7 @@ mod arrows;
 mod binaries;
 mod circles;
 mod docs;
+mod seeds;
 mod shape;
 mod site;
 mod sources;
