@@ -26,7 +26,7 @@ put 644 packaging/systemd/bentpipe.tmpfiles lib/tmpfiles.d bentpipe.conf
 
 # As they lie in the repository, so that their links lead to each other, and with the files that they name.
 documents=(README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT ARCHITECTURE.md CONTRIBUTING.md PROTOCOL.md SECURITY.md)
-for document in "${documents[@]}" docs/*.md docs/*/*.md packaging/monitoring/* scenarios/*.toml; do
+for document in "${documents[@]}" docs/*.md docs/*.svg docs/*/*.md packaging/monitoring/* scenarios/*.toml; do
   put 644 "$document" "share/doc/bentpipe/$(dirname "$document")"
 done
 

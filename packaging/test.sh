@@ -184,7 +184,7 @@ expect "the daemons' user may add a client to the running server" \
 expect "and finds who has joined" \
   not inside gateway sh -c "runuser -u bentpipe -- bentpipe server list | grep '^terminal-1 .*not joined'"
 expect "what its documents link to is installed" inside gateway sh -c 'cd /usr/share/doc/bentpipe &&
-  ls docs/tutorial.md docs/sealed.md docs/tasks/guard.md docs/tasks/tls.md packaging/monitoring/alerts.yml scenarios/cnes.toml'
+  ls docs/tutorial.md docs/pages.svg docs/sealed.md docs/tasks/guard.md docs/tasks/tls.md packaging/monitoring/alerts.yml scenarios/cnes.toml'
 expect "completions and man pages are installed" inside gateway sh -c 'cd /usr/share &&
   ls bash-completion/completions/bentpipe zsh/site-functions/_bentpipe fish/vendor_completions.d/bentpipe.fish \
     man/man1/bentpipe.1.gz man/man1/bentpipe-server-add.1.gz'
