@@ -131,7 +131,7 @@ for name in gateway terminal; do
   expect "$name: /etc/bentpipe is the daemons' own" \
     test "$(inside "$name" stat --format '%U %G %a' /etc/bentpipe)" = "bentpipe bentpipe 750"
   expect "$name: units are as systemd wants them" inside "$name" systemd-analyze verify --man=no \
-    bentpipe-server.service bentpipe-client.service bentpipe-guard.service bentpipe-pep.service
+    bentpipe-server.service bentpipe-client.service bentpipe-guard.service bentpipe-pep.service bentpipe-origin.service
 done
 
 # What an operator types from here to the first page, on both machines: the package's installation is two more.
@@ -220,6 +220,29 @@ expect "the guard's rules are replaced before the client starts anew" inside ter
     head -1 | grep Reloaded'
 expect "the guard stood through that" inside terminal nft list table inet bentpipe_guard
 expect "a page comes through the tunnel after that" eventually page
+
+# Before the web server, in clear on its way there; the site's certificate is the machine's own.
+etc=$run/gateway/root/etc/bentpipe
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=site.test \
+  -addext subjectAltName=DNS:site.test -keyout "$etc/site.key" -out "$etc/site.crt" 2>/dev/null
+key=$(inside gateway bentpipe genkey | inside gateway bentpipe pubkey)
+cat >"$etc/origin.toml" <<EOF
+[origin]
+listen = "192.0.2.1:443"
+upstream = "http://93.184.216.34:80"
+certificate = "site.crt"
+key = "site.key"
+hubs = ["$key"]
+EOF
+inside gateway sh -c 'chmod 600 /etc/bentpipe/site.key && chown bentpipe: /etc/bentpipe/origin.toml /etc/bentpipe/site.*'
+site() {
+  ip netns exec "$world-gateway" curl --silent --max-time 5 --cacert "$etc/site.crt" --resolve site.test:443:192.0.2.1 \
+    https://site.test/ | grep --quiet "a page from the web"
+}
+expect "an origin starts" inside gateway systemctl enable --now bentpipe-origin
+expect "a page comes through it" eventually site
+expect "its reload is taken" inside gateway systemctl reload bentpipe-origin
+expect "and it goes on" eventually site
 
 for name in gateway terminal; do
   expect "$name: removes" inside "$name" dpkg --remove bentpipe
