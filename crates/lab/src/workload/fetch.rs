@@ -32,17 +32,27 @@ pub async fn get(
     address: SocketAddr,
     host: &str,
     expected: &Expected,
+    progress: impl FnMut(u64),
+) -> Result<Duration> {
+    get_over(connect(address), host, expected, progress)
+        .await
+        .with_context(|| format!("{} from {address}", expected.object.path()))
+}
+
+/// Fetches `expected` as [`get`] does, over the connection that `connecting` makes, through a proxy perhaps.
+///
+/// # Errors
+/// As [`get`].
+pub async fn get_over(
+    connecting: impl Future<Output = Result<TcpStream>>,
+    host: &str,
+    expected: &Expected,
     mut progress: impl FnMut(u64),
 ) -> Result<Duration> {
     let start = Instant::now();
-    let fetched = async {
-        let mut connection = Connection::open(connect(address).await?, host).await?;
-        connection.fetch(&expected.into(), &mut progress).await?;
-        anyhow::Ok(start.elapsed())
-    };
-    fetched
-        .await
-        .with_context(|| format!("{} from {address}", expected.object.path()))
+    let mut connection = Connection::open(connecting.await?, host).await?;
+    connection.fetch(&expected.into(), &mut progress).await?;
+    Ok(start.elapsed())
 }
 
 /// Fetches `expected` in clear `count` times, one after another over one connection to `address`; the time from calling
@@ -71,14 +81,24 @@ pub async fn get_in_turn(
 /// # Errors
 /// The connection failed, the server refused, or what it got is not what was sent.
 pub async fn put(address: SocketAddr, host: &str, expected: &Expected) -> Result<Duration> {
-    let start = Instant::now();
-    let sent = async {
-        let mut connection = Connection::open(connect(address).await?, host).await?;
-        connection.send(expected).await?;
-        anyhow::Ok(start.elapsed())
-    };
-    sent.await
+    put_over(connect(address), host, expected)
+        .await
         .with_context(|| format!("{} to {address}", expected.object.path()))
+}
+
+/// Sends `expected` as [`put`] does, over the connection that `connecting` makes, through a proxy perhaps.
+///
+/// # Errors
+/// As [`put`].
+pub async fn put_over(
+    connecting: impl Future<Output = Result<TcpStream>>,
+    host: &str,
+    expected: &Expected,
+) -> Result<Duration> {
+    let start = Instant::now();
+    let mut connection = Connection::open(connecting.await?, host).await?;
+    connection.send(expected).await?;
+    Ok(start.elapsed())
 }
 
 /// A TCP connection that sends what it is given at once.

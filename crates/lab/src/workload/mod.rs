@@ -50,7 +50,7 @@ pub(crate) use content::generator;
 pub use content::{ContentKind, Digest, Expected, MARKER, Object};
 pub use counter::DeviceBytes;
 pub use echo::{ECHO_INTERVAL, ECHO_SIZE, Echo, probe};
-pub use fetch::{get, get_in_turn, put};
+pub use fetch::{get, get_in_turn, get_over, put, put_over};
 pub use ftp::{Direction, Ftp, ftp};
 pub use hosts::{Hosts, MOST_SERVERS};
 pub use http3::get_by_http3;
