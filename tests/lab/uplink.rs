@@ -1,15 +1,13 @@
 //! `bentpipe emulate --uplink`: a namespace plays the machine, another the network that it is on, a third what else it has. Needs root.
 
-use std::fs::Permissions;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe_sys::command::tool;
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
+use bentpipe_testbed::breakable::BreakableNft;
 use bentpipe_testbed::namespace::namespace;
 use bentpipe_testbed::privileged;
 
@@ -229,26 +227,15 @@ fn without_rules_nothing_crosses_the_uplink() {
     }
     let around = Neighbours::new();
     let tools = tempfile::tempdir().expect("a directory");
-    let broken = tools.path().join("broken");
-    let real = String::from_utf8(tool("which").arg("nft").output().expect("which").stdout);
-    let real = real.expect("a path");
-    let script = format!(
-        "#!/bin/sh\n[ ! -e {} ] || {{ echo no memory >&2; exit 1; }}\nexec {} \"$@\"\n",
-        broken.display(),
-        real.trim()
-    );
-    let nft = tools.path().join("nft");
-    std::fs::write(&nft, script).expect("a file");
-    std::fs::set_permissions(&nft, Permissions::from_mode(0o755)).expect("a mode");
+    let nft = BreakableNft::new(tools.path()).expect("a script");
     let mut program = around.machine.command(BENTPIPE);
-    let path = std::env::var("PATH").expect("a path");
-    program.env("PATH", format!("{}:{path}", tools.path().display()));
+    nft.put_first(&mut program).expect("a path");
     let prefix = format!("bp-upb-{}", std::process::id());
     let emulator = Emulator::start_by(program, &["leo", "--prefix", &prefix, "--uplink", "out0"]);
     let user = NetNs::open(&format!("{prefix}-user")).expect("it exists");
     assert!(answers(&user, &OUTSIDE.to_string()));
 
-    std::fs::write(&broken, "").expect("a file");
+    nft.fail().expect("a file");
     let flush = ["flush", "ruleset"];
     around.machine.run("nft", &flush).expect("nft works");
     let start = Instant::now();
@@ -264,7 +251,7 @@ fn without_rules_nothing_crosses_the_uplink() {
     assert!(!answers(&around.outside, "198.18.255.254"));
     assert!(!answers(&around.outside, "192.0.2.2"));
 
-    std::fs::remove_file(&broken).expect("it is there");
+    nft.work().expect("it is there");
     let start = Instant::now();
     while !answers(&user, &OUTSIDE.to_string()) {
         assert!(start.elapsed() < PATIENCE, "it does not come back");

@@ -1,11 +1,9 @@
 //! `cap` of `[metering]` with real daemons: what is used up is used up, and nothing takes another way. Needs root.
 
-use std::io::{self, BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
 use bentpipe_emulator::topology::WEB;
 use bentpipe_lab::leaks::Prober;
@@ -13,9 +11,9 @@ use bentpipe_testbed::peer::{PATIENCE, Service, endless, read_to_the_end, set_pa
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Site, SiteConfig};
 use bentpipe_testbed::start;
+use bentpipe_testbed::strace::Strace;
 use bentpipe_testbed::{installed, privileged};
 use serde_json::Value;
-use tempfile::NamedTempFile;
 
 use crate::BENTPIPE;
 
@@ -78,10 +76,11 @@ fn at_its_cap_the_tunnel_ends_and_nothing_leaves_in_clear() {
 
     // A restart frees nothing: the month is the same. Nor does a power cut, whichever write it comes between.
     let traced = installed("metering: the state files", "strace");
-    let strace = traced.then(|| Strace::of(site.client().id()));
+    let renaming = ["-e", "trace=fsync,rename,renameat,renameat2"];
+    let strace = traced.then(|| Strace::attach(site.client().id(), &renaming).expect("strace"));
     site.stop_client().expect("an orderly end");
     if let Some(strace) = strace {
-        expect_synced(&strace.calls());
+        expect_synced(&strace.calls().expect("its calls"));
     }
     let client = start::client(&site, |_| ()).expect("a client");
     client
@@ -103,46 +102,6 @@ fn at_its_cap_the_tunnel_ends_and_nothing_leaves_in_clear() {
     );
     let crossed = capture.stop().expect("a whole capture");
     assert_eq!(crossed.tunnel_packets, 0, "{crossed}");
-}
-
-/// What `strace` writes of a process that puts files in their place.
-struct Strace {
-    strace: Child,
-    calls: NamedTempFile,
-}
-
-impl Strace {
-    /// Attaches to all threads of the process `id`.
-    fn of(id: u32) -> Self {
-        let calls = NamedTempFile::new().expect("a file");
-        let strace = Command::new("strace")
-            .args([
-                "-f",
-                "-y",
-                "-e",
-                "trace=fsync,rename,renameat,renameat2",
-                "-p",
-            ])
-            .arg(id.to_string())
-            .arg("-o")
-            .arg(calls.path())
-            .stderr(Stdio::piped())
-            .spawn();
-        let mut strace = strace.expect("strace is there");
-        let mut said = BufReader::new(strace.stderr.take().expect("a pipe"));
-        let mut line = String::new();
-        said.read_line(&mut line).expect("text");
-        assert!(line.contains("attached"), "{line}");
-        // Read to its end, so that strace never waits for room in the pipe.
-        thread::spawn(move || io::copy(&mut said, &mut io::sink()));
-        Self { strace, calls }
-    }
-
-    /// One line for each call, once the traced process has ended.
-    fn calls(mut self) -> String {
-        self.strace.wait().expect("strace ends with the process");
-        fs::read_to_string(self.calls.path()).expect("text")
-    }
 }
 
 /// Expects that the bytes of a file are on the disk before its name is, and that its directory follows.

@@ -15,6 +15,7 @@
     reason = "sites and daemons are watched by the machine's clock"
 )]
 
+pub mod breakable;
 mod captured;
 pub mod clients;
 pub mod daemon;
@@ -37,6 +38,7 @@ pub mod second;
 pub mod site;
 pub mod snapshot;
 pub mod start;
+pub mod strace;
 pub mod tcp;
 pub mod transfer;
 pub mod world;
