@@ -2,6 +2,7 @@
 //!
 //! The terminal's side of the link is captured throughout, while a LAN host tries TCP, UDP and ICMP. Needs root.
 
+mod fault;
 mod taken_away;
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -145,6 +146,24 @@ fn expect_echo(routes: &[Route]) -> Result<()> {
     Ok(())
 }
 
+/// No new connection gets through, on any route.
+fn expect_shut(routes: &[Route]) -> Result<()> {
+    for route in routes {
+        let service = Service::start(&route.web, SocketAddr::new(route.server, 0), echo)?;
+        let attempt = Route {
+            patience: Duration::from_secs(2),
+            ..another(route)
+        };
+        let connected = attempt.try_connect(service.address)?;
+        ensure!(
+            connected.is_err() && service.accepted() == 0,
+            "{}: a new connection got through",
+            route.name
+        );
+    }
+    Ok(())
+}
+
 fn start_downloads(routes: &[Route]) -> Result<Vec<Download>> {
     routes.iter().map(Download::start).collect()
 }
@@ -192,19 +211,7 @@ fn kill_the_client(site: &mut Site) -> Result<()> {
     for download in &mut downloads {
         download.expect_user_reset(AT_ONCE)?;
     }
-    for route in &routes {
-        let service = Service::start(&route.web, SocketAddr::new(route.server, 0), echo)?;
-        let attempt = Route {
-            patience: Duration::from_secs(2),
-            ..another(route)
-        };
-        let connected = attempt.try_connect(service.address)?;
-        ensure!(
-            connected.is_err() && service.accepted() == 0,
-            "{}: a new connection got through",
-            route.name
-        );
-    }
+    expect_shut(&routes)?;
     site.start_client()?;
     for download in downloads {
         download.expect_server_reset(FOUND)?;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -278,6 +278,13 @@ impl Site {
     /// SIGKILL; returns when the process is gone.
     pub fn kill_client(&mut self) -> Result<()> {
         kill(self.client.take(), "client")
+    }
+
+    /// Waits until the client ends by itself; how it did, and what it wrote.
+    pub fn client_ends(&mut self) -> Result<(ExitStatus, String)> {
+        let process = running(self.client.take(), "client")?;
+        let status = process.wait(STOPS)?;
+        Ok((status, process.stderr_text()))
     }
 
     /// SIGKILL; returns when the process is gone.

@@ -113,19 +113,19 @@ impl Running {
         let manager = ServiceManager::find();
         manager.ready();
         let rtt = Cell::new(Duration::ZERO);
-        tokio::select! {
-            result = driver.run(|event| on_event(&session, dns.as_ref(), event)) => result?,
-            () = session.keep_up() => {}
-            () = session.sample() => {}
-            () = session.watch_allowance() => {}
-            result = session.packet_road().carry() => result?,
-            () = session.follow_assigned() => {}
-            () = session.keep_wires() => {}
-            () = session.paths().keep() => {}
-            () = status.serve(&snapshot) => {}
-            () = metrics.serve(&snapshot) => {}
-            () = page.serve(&snapshot) => {}
-            () = manager.inform(std::slice::from_ref(pulse), &snapshot) => {}
+        let ended = tokio::select! {
+            ended = driver.run(|event| on_event(&session, dns.as_ref(), event)) => ended,
+            () = session.keep_up() => Ok(()),
+            () = session.sample() => Ok(()),
+            () = session.watch_allowance() => Ok(()),
+            ended = session.packet_road().carry() => ended,
+            () = session.follow_assigned() => Ok(()),
+            () = session.keep_wires() => Ok(()),
+            () = session.paths().keep() => Ok(()),
+            () = status.serve(&snapshot) => Ok(()),
+            () = metrics.serve(&snapshot) => Ok(()),
+            () = page.serve(&snapshot) => Ok(()),
+            () = manager.inform(std::slice::from_ref(pulse), &snapshot) => Ok(()),
             () = async {
                 until_stopped(&mut stop, &mut hangup, &config.file, Some(&session)).await;
                 stop::tell_of_first(config.drain_timeout);
@@ -139,9 +139,14 @@ impl Running {
                 stop.drain(config.drain_timeout, ended).await;
                 session.close();
                 rtt.set(process::flush(session.shard()).await);
-            } => {}
-        }
+            } => Ok(()),
+        };
         session.paths().write();
+        if let Err(error) = ended {
+            let fault = RunError::Io(error);
+            front_ends.leave(&fault);
+            return Err(fault);
+        }
         let stopped = front_ends.stop();
         // A flush ends with the server's first answer; others may be on their way.
         tokio::time::sleep((rtt.get() * 2).min(process::MAX_LINGER)).await;

@@ -44,6 +44,8 @@ use tokio::task::JoinHandle;
 
 use crate::client::Carrier;
 use crate::config::{self, ClientDns, Placed};
+#[cfg(target_os = "linux")]
+use crate::events;
 use crate::process::{self, RunError};
 use crate::status::{KernelRepair, RuleStatus};
 use direct::Decisions;
@@ -185,6 +187,24 @@ impl FrontEnds {
             interception.remove()?;
         }
         Ok(())
+    }
+
+    /// Leaves the rules in force, because the client ends by a `fault`: nothing of what they take in is to leave in clear until a
+    /// client runs again.
+    pub(crate) fn leave(self, fault: &RunError) {
+        #[cfg(target_os = "linux")]
+        if let Some(interception) = self.interception {
+            let fate = match interception.leave() {
+                true => "goes in clear",
+                false => "is dropped",
+            };
+            tracing::error!(
+                target: events::FATAL,
+                "the client ends by a fault: {fault}; its rules stay, and what they take in {fate} until it runs again"
+            );
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = fault;
     }
 }
 

@@ -97,14 +97,22 @@ impl Interceptor {
 
     /// Removes the rules.
     pub(super) fn remove(self) -> io::Result<()> {
+        self.take().map_or(Ok(()), Installed::remove)
+    }
+
+    /// Leaves the rules in force; true if what they take in goes in clear then.
+    pub(super) fn leave(self) -> bool {
+        self.take().is_some_and(|rules| {
+            let in_clear = rules.fails_open();
+            rules.leave();
+            in_clear
+        })
+    }
+
+    fn take(self) -> Option<Installed> {
         // Nothing is put back from here on.
         drop(self.guardian);
-        let mut rules = self
-            .front
-            .rules
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        rules.take().map_or(Ok(()), Installed::remove)
+        lock(&self.front.rules).take()
     }
 }
 
@@ -190,6 +198,8 @@ pub(super) fn start(
     }
     let upkeep = Upkeep::new(front.rules.clone(), device, front.sources.clone());
     let guardian = Guardian::start(upkeep)?;
+    // Whatever failed until here has left the rules of a client that was killed in force.
+    lock(&front.rules).iter_mut().for_each(Installed::own);
     Ok(Interceptor {
         front,
         guardian,

@@ -23,10 +23,10 @@ use super::lan::Lan;
 use super::upkeep::{self, Lack, Wanted};
 use super::{Carrying, Interception, REFUSED_FOR, barrier, invalid};
 use crate::firewall::{CLIENT_TABLE, Settings, close_passages, prepare_device};
-use surroundings::brought_up_to_date;
 pub(super) use surroundings::let_go;
+use surroundings::{WhenDropped, brought_up_to_date};
 
-/// An interception in force. Dropping it removes it; drop it in the namespace it was installed in.
+/// An interception in force. Dropping it removes it, unless it is left ([`Self::leave`]); drop it in the namespace it was installed in.
 #[derive(Debug)]
 pub struct Installed {
     exempt: Vec<IpNet>,
@@ -35,7 +35,7 @@ pub struct Installed {
     settings: Settings,
     /// One for each rule: it learns.
     rules: Vec<bool>,
-    armed: bool,
+    when_dropped: WhenDropped,
     current: Interception,
     /// LAN that the table was made for.
     lan: Lan,
@@ -61,16 +61,20 @@ impl Installed {
     /// As [`Interception::install_claimed`].
     pub(super) fn put_in_force(it: &Interception, claim: Claim) -> io::Result<Self> {
         let settings = Settings::left_behind_by_both()?;
+        let when_dropped = match Table::new(CLIENT_TABLE).exists()? {
+            true => WhenDropped::Inherited,
+            false => WhenDropped::Removed,
+        };
         let lan = Lan::of(it, settings.opened_machine())?;
         let (body, exempt) = it.prepared(&lan, &Kept::default())?;
-        // The guard exists first: whatever fails below is undone by it.
+        // The guard exists first: whatever fails below is undone by it, but for what keeps in what a killed client's rules did.
         let mut installed = Self {
             exempt,
             routes: it.routes(),
             table: Table::new(CLIENT_TABLE),
             settings,
             rules: it.rules.iter().map(|rule| rule.learned).collect(),
-            armed: true,
+            when_dropped,
             current: it.clone(),
             lan,
             print: None,
@@ -348,36 +352,9 @@ impl Installed {
             Lack::Passage(passage) => passage.open(),
         }
     }
-
-    /// Removes table and route, with an error if that fails (dropping would swallow it).
-    ///
-    /// # Errors
-    /// `nft` or `ip` or the privilege is missing.
-    pub fn remove(mut self) -> io::Result<()> {
-        self.armed = false;
-        self.remove_all()
-    }
-
-    fn remove_all(&mut self) -> io::Result<()> {
-        // First, while the table marks what the second line lets pass.
-        if let Some(hold) = self.hold.take() {
-            hold.remove()?;
-        }
-        let_go(&self.settings, &self.table)?;
-        self.routes.iter().try_for_each(MarkedRoute::remove)
-    }
 }
 
 /// True if `it` needs the second line for this machine's own traffic: that is taken in, and nothing of it may leave in clear.
 const fn needs_hold(it: &Interception) -> bool {
     it.local && !it.fail_open
-}
-
-impl Drop for Installed {
-    fn drop(&mut self) {
-        if self.armed {
-            // Drop cannot report; what stays is found and replaced at the next start.
-            let _ = self.remove_all();
-        }
-    }
 }

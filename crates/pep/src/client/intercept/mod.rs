@@ -184,7 +184,9 @@ impl Interception {
     /// # Errors
     /// As [`Self::install_claimed`], or another client intercepts here.
     pub fn install(&self) -> io::Result<Installed> {
-        self.install_claimed(Claim::take(Sole::Interception)?)
+        let mut installed = self.install_claimed(Claim::take(Sole::Interception)?)?;
+        installed.own();
+        Ok(installed)
     }
 
     /// As [`Self::install`], for who holds the `claim` already: of two clients the second would replace the first's table,
@@ -192,7 +194,8 @@ impl Interception {
     ///
     /// # Errors
     /// A value makes no sense, `nft` or `ip` or the privilege is missing. An interface that does not exist is none: see
-    /// [`Installed::missing`]. After an error nothing of ours is in the kernel.
+    /// [`Installed::missing`]. After an error nothing of ours is in the kernel, unless a killed client's rules were there: what they keep
+    /// in stays in, then and when what is returned is dropped before it is owned ([`Installed::own`]).
     pub fn install_claimed(&self, claim: Claim) -> io::Result<Installed> {
         Installed::put_in_force(self, claim)
     }
