@@ -176,7 +176,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &[
                 "asked", "bucket", "device", "filler", "firewall", "keys", "throttle", "tls",
             ],
-            &["config"],
+            &["complaint", "config"],
             &["status"],
             &["les", "shard", "sle_traffic", "wishes"],
             &["process"],

@@ -14,6 +14,7 @@ pub mod authority;
 mod bucket;
 mod certified;
 pub mod client;
+mod complaint;
 pub mod config;
 mod congestion_control;
 #[cfg(target_os = "linux")]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// Lets one log line of its kind through per minute.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Throttle {
     last: Mutex<Option<Instant>>,
 }

@@ -32,6 +32,7 @@ pub(crate) use keeper::{Keeper, NoticeLevel};
 pub(crate) use last_look::LastLook;
 use noticed::Noticed;
 
+use crate::complaint::Complaint;
 use crate::process;
 use crate::status::KernelRepair;
 
@@ -218,11 +219,11 @@ impl Drop for Guardian {
 
 fn keep(shared: &GuardianShared, watch: &Watch, mut subject: impl Subject) {
     let mut noticed = Noticed::default();
-    let mut sight = Sight::default();
+    let mut sight = Complaint::default();
     while !shared.stop.load(Ordering::Relaxed) {
         let (began, worked) = (process::now(), process::thread_time());
-        let found = sight.check(subject.compare());
-        shared.keeper().sees(sight.0.clone());
+        let found = seen(&mut sight, subject.compare());
+        shared.keeper().sees(sight.reason().map(str::to_owned));
         // Whatever caused them was noticed before it could be seen. What was noticed may also have come after the look.
         let calls = noticed.take_in(watch.take(), &mut subject);
         // Of what cannot be seen nothing is known: neither that it is whole nor that it is not.
@@ -299,27 +300,15 @@ fn put_back<S: Subject>(
     !due.is_empty()
 }
 
-/// Reason why the last comparison failed, so that the log is told of each reason once.
-#[derive(Default)]
-struct Sight(Option<String>);
-
-impl Sight {
-    /// Faults of a comparison that the kernel has answered.
-    fn check<P>(&mut self, compared: io::Result<Faults<P>>) -> Option<Faults<P>> {
-        let reason = compared.as_ref().err().map(ToString::to_string);
-        if let Some(reason) = &reason
-            && self.0.as_ref() != Some(reason)
-        {
-            tracing::error!(
-                "cannot see whether rules, routes and table are in force: {reason}; trying on"
-            );
-        }
-        if reason.is_none() && self.0.is_some() {
-            tracing::info!("rules, routes and table can be seen again");
-        }
-        self.0 = reason;
-        compared.ok()
-    }
+/// Faults of a comparison that the kernel has answered; the log is told of what it has not.
+fn seen<P>(sight: &mut Complaint, compared: io::Result<Faults<P>>) -> Option<Faults<P>> {
+    let reason = compared.as_ref().err().map(ToString::to_string);
+    let line = |reason: &str| {
+        format!("cannot see whether rules, routes and table are in force: {reason}; trying on")
+    };
+    let over = "rules, routes and table can be seen again";
+    sight.tell(process::now(), reason, line, over);
+    compared.ok()
 }
 
 fn log(level: NoticeLevel, line: &str) {
