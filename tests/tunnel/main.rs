@@ -14,6 +14,7 @@ mod endurance;
 mod fidelity;
 mod gates;
 mod interception;
+mod lacking;
 mod metering;
 mod packets;
 mod pages;

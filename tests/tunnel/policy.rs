@@ -39,7 +39,7 @@ fn site(client_tables: String) -> Site {
 }
 
 /// Whom the web sees when `place` connects.
-fn seen(place: &Place, address: SocketAddr) -> Result<IpAddr> {
+pub(crate) fn seen(place: &Place, address: SocketAddr) -> Result<IpAddr> {
     let connect = || TcpStream::connect_timeout(&address, PATIENCE);
     let mut stream = place.at(connect)?.with_context(|| address.to_string())?;
     set_patience(&stream, PATIENCE)?;

@@ -98,7 +98,8 @@ pub struct StatusReport {
     /// Decisions of a client's rules with an `action`, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleStatus>,
-    /// Parts of the kernel's state that others took away and that were put back, since the daemon started.
+    /// Parts of the kernel's state that others took away and that were put back, since the daemon started, and those that cannot be
+    /// changed at present.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel: Vec<KernelRepair>,
     /// The last events, oldest first.

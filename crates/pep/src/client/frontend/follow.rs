@@ -1,5 +1,6 @@
 //! Rules of interception in step with the tunnel.
 
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -8,6 +9,9 @@ use tokio::time::{Instant, sleep_until};
 use super::tproxy::Front;
 use super::wanted;
 use crate::client::intercept::{Carrying, Interception};
+
+/// Time after which a change that could not be made is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Time for which the tunnel may be silent before what is taken in goes in clear, where it may.
 const SILENT_FOR: Duration = Duration::from_secs(5);
@@ -20,11 +24,12 @@ pub(super) async fn follow(front: Rc<Front>, configured: Interception, mut curre
     let mut attached = false;
     loop {
         let reach = changes.borrow_and_update().clone();
+        let mut outcome = Ok(());
         // Not before: what leaves without an address of the device would be translated to one of another device, for the
         // life of its flow.
         if !attached && reach.addressed {
-            attached = true;
-            front.tell(|rules| rules.attach()).await;
+            outcome = front.change(|rules| rules.attach()).await;
+            attached = outcome.is_ok();
         }
         front.doubts.on_server(reach.server);
         let now = Instant::now();
@@ -38,20 +43,21 @@ pub(super) async fn follow(front: Rc<Front>, configured: Interception, mut curre
                 false => Carrying::No,
             };
         }
-        if wanted.carrying != current.carrying {
-            let text = if wanted.carrying == Carrying::Yes {
-                "the tunnel carries what is taken in again"
-            } else {
-                "on_failure = \"direct\": what is taken in goes in clear until the tunnel answers"
-            };
-            tracing::warn!("{text}");
-        }
         if wanted != current {
             let changed = wanted.clone();
-            front.tell(move |rules| rules.update(&changed)).await;
-            current = wanted;
+            match front.change(move |rules| rules.update(&changed)).await {
+                Ok(()) => {
+                    tell_of_carrying(current.carrying, wanted.carrying);
+                    current = wanted;
+                }
+                Err(error) => outcome = Err(error),
+            }
         }
-        let due = due.filter(|_| current.carrying == Carrying::Yes);
+        let due = match outcome {
+            Ok(()) => due.filter(|_| current.carrying == Carrying::Yes),
+            Err(_) => Some(Instant::now() + RETRY),
+        };
+        note(&front, outcome.err().as_ref());
         let changed = tokio::select! {
             changed = changes.changed() => changed,
             () = front.doubts.changed() => Ok(()),
@@ -61,4 +67,26 @@ pub(super) async fn follow(front: Rc<Front>, configured: Interception, mut curre
             return;
         }
     }
+}
+
+/// Tells the log that what is taken in goes another way from now on, once it does.
+fn tell_of_carrying(before: Carrying, now: Carrying) {
+    match now {
+        _ if now == before => {}
+        Carrying::Yes => tracing::warn!("the tunnel carries what is taken in again"),
+        Carrying::No | Carrying::Draining => tracing::warn!(
+            "on_failure = \"direct\": what is taken in goes in clear until the tunnel answers"
+        ),
+    }
+}
+
+/// Tells log and `status` whether the rules follow.
+fn note(front: &Front, fault: Option<&io::Error>) {
+    let line = |reason: &str| {
+        format!(
+            "cannot change the interception rules: {reason}; what is taken in is treated as before; trying on"
+        )
+    };
+    let over = "the interception rules follow again";
+    front.faults.take("interception rules", fault, line, over);
 }

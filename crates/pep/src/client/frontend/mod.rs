@@ -27,6 +27,8 @@ mod last_bytes;
 mod names;
 #[cfg(target_os = "linux")]
 mod openings;
+#[cfg(target_os = "linux")]
+mod own_faults;
 mod proxy;
 mod share;
 #[cfg(target_os = "linux")]

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bentpipe_proto::opening::Opening;
@@ -29,6 +29,7 @@ use super::follow::follow;
 use super::gatekeeper::{self, LetIn, TAKEN_IN_WITHIN, to_tunnel};
 use super::names::Lesson;
 use super::openings::{FlowOfTaken, Openings};
+use super::own_faults::OwnFaults;
 use super::share::{Shares, WAITING};
 use super::unanswered::Sources;
 use super::upkeep::Upkeep;
@@ -36,6 +37,7 @@ use super::wanted;
 use crate::client::carrier::{Carrier, Flow};
 use crate::client::intercept::{self, Installed, Interception, KernelAnswer, Other};
 use crate::client::kept_device::lock;
+use crate::complaint::Complaint;
 use crate::config::{self, ClientDns, FrontEnds, Intercept, Place, Placed, TCP};
 use crate::firewall::open_passages;
 use crate::kernel::Guardian;
@@ -72,6 +74,10 @@ pub(super) struct Front {
     telling: Semaphore,
     /// Places of refusals that wait for that.
     refusing: Semaphore,
+    /// Faults of what the client has in the kernel, which nobody else has caused.
+    pub(super) faults: OwnFaults,
+    /// Complaint about changes for single destinations.
+    complaint: RefCell<Complaint>,
 }
 
 /// The rules in force, and who keeps them there.
@@ -86,13 +92,19 @@ impl Interceptor {
     /// Has hosts wait with what they begin for the next client. What they have begun is taken in when this returns.
     pub(super) async fn drain(&self) {
         self.following.iter().for_each(AbortHandle::abort);
-        self.front.tell(Installed::drain).await;
+        if let Err(error) = self.front.change(Installed::drain).await {
+            tracing::error!(
+                "hosts are not made to wait for the client that comes next: {error}; what they begin until then is refused"
+            );
+        }
         sleep(TAKEN_IN_WITHIN).await;
     }
 
-    /// Things that others took away and that were put back.
+    /// Things that others took away and that were put back, and what cannot be done at present.
     pub(super) fn repairs(&self) -> Vec<KernelRepair> {
-        self.guardian.repairs().report()
+        let mut repairs = self.guardian.repairs().report();
+        repairs.extend(self.front.faults.report());
+        repairs
     }
 
     /// Removes the rules.
@@ -236,10 +248,7 @@ async fn count(front: Rc<Front>) {
     loop {
         sleep(COUNTED_EVERY).await;
         let rules = front.rules.clone();
-        let counted = spawn_blocking(move || {
-            let mut rules = rules.lock().unwrap_or_else(PoisonError::into_inner);
-            rules.as_mut().map(Installed::counts)
-        });
+        let counted = spawn_blocking(move || lock(&rules).as_mut().map(Installed::counts));
         if let Ok(Some(Ok(counts))) = counted.await {
             let counts = counts.iter().map(|count| (count.packets, count.bytes));
             front.decisions.set_kernel(counts.collect());
@@ -264,6 +273,8 @@ impl Front {
             rules: Arc::new(Mutex::new(Some(installed))),
             telling: Semaphore::new(MAX_TELLING),
             refusing: Semaphore::new(MAX_REFUSING),
+            faults: OwnFaults::default(),
+            complaint: RefCell::default(),
         }
     }
 
@@ -290,12 +301,20 @@ impl Front {
         self.rules.try_lock().ok()?.as_ref().map(ask)
     }
 
-    /// Changes the rules, off this thread: that takes milliseconds.
+    /// Changes the rules for one destination; false if that fails, of which the log is told.
     pub(super) async fn tell(
         &self,
         change: impl FnOnce(&mut Installed) -> io::Result<()> + Send + 'static,
-    ) {
-        let _ = self.change(change).await;
+    ) -> bool {
+        let reason = self.change(change).await.err();
+        let reason = reason.map(|error| error.to_string());
+        let told = reason.is_none();
+        let line =
+            |reason: &str| format!("cannot change the interception rules: {reason}; trying on");
+        let over = "the interception rules can be changed again";
+        let mut complaint = self.complaint.borrow_mut();
+        complaint.tell(process::now(), reason, line, over);
+        told
     }
 
     /// Has these addresses count as their rules' names; false if that fails.
@@ -306,29 +325,18 @@ impl Front {
             time: lesson.time,
         });
         let lessons: Vec<_> = lessons.collect();
-        self.change(move |rules| rules.learn(&lessons)).await
+        self.tell(move |rules| rules.learn(&lessons)).await
     }
 
-    async fn change(
+    /// Changes the rules, off this thread: that takes milliseconds.
+    pub(super) async fn change(
         &self,
         change: impl FnOnce(&mut Installed) -> io::Result<()> + Send + 'static,
-    ) -> bool {
-        let Ok(_permit) = self.telling.acquire().await else {
-            return false;
-        };
+    ) -> io::Result<()> {
+        let _permit = self.telling.acquire().await.map_err(io::Error::other)?;
         let rules = self.rules.clone();
-        let told = spawn_blocking(move || {
-            let mut rules = rules.lock().unwrap_or_else(PoisonError::into_inner);
-            rules.as_mut().map_or(Ok(()), change)
-        });
-        match told.await {
-            Ok(Ok(())) => true,
-            Ok(Err(error)) => {
-                tracing::error!("cannot change the interception rules: {error}");
-                false
-            }
-            Err(_) => false,
-        }
+        let changed = spawn_blocking(move || lock(&rules).as_mut().map_or(Ok(()), change));
+        changed.await.map_err(io::Error::other)?
     }
 
     /// Has the kernel refuse the next attempts, if the reason is one that lasts. Of more refusals than the kernel can be
