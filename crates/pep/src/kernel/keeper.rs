@@ -49,8 +49,10 @@ struct PartRepairs {
     repairs: u32,
     last: Option<Instant>,
     by: Option<String>,
-    /// Repairs lately, less what has been granted since.
+    /// Attempts lately to put it back, less what has been granted since.
     recent: u32,
+    /// Attempts of these that succeeded: each followed a theft.
+    thefts: u32,
     granted: Instant,
     /// Not before then, while it is missing.
     retry_at: Option<Instant>,
@@ -58,8 +60,8 @@ struct PartRepairs {
     since: Option<Instant>,
     /// Difference of the part now, until it is put back.
     missing: Option<String>,
-    /// Reason why it could not be put back, as the log was told.
-    failing: Option<String>,
+    /// Reason why it could not be put back, as the log was told, and attempts that have failed.
+    failing: Option<(String, u32)>,
     /// True if others are the cause.
     of_others: bool,
 }
@@ -71,6 +73,7 @@ impl PartRepairs {
             last: None,
             by: None,
             recent: 0,
+            thefts: 0,
             granted: now,
             retry_at: None,
             since: None,
@@ -80,12 +83,13 @@ impl PartRepairs {
         }
     }
 
-    /// Forgets repairs that are long past.
+    /// Forgets attempts that are long past.
     fn grant(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.granted);
         let number = passed.as_millis() / GRANTED_EVERY.as_millis();
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         self.recent = self.recent.saturating_sub(number);
+        self.thefts = self.thefts.saturating_sub(number);
         self.granted += GRANTED_EVERY.saturating_mul(number);
         if self.recent == 0 {
             self.granted = now;
@@ -161,9 +165,10 @@ impl Keeper {
         if let Err(error) = outcome {
             // At the pace of a fight: it may take a while until it can be had again.
             part.retry_at = Some(now + wait.max(FIRST_WAIT));
-            let told = part.failing.replace(error.clone());
+            let (told, failures) = part.failing.take().unzip();
+            part.failing = Some((error.clone(), failures.unwrap_or(0) + 1));
             let line = format!("{name} {state} and cannot be put back: {error}; trying on");
-            return Some(match told.as_deref() == Some(error) {
+            return Some(match told.as_ref() == Some(error) {
                 true => (NoticeLevel::Debug, line),
                 false => (*gravity, line),
             });
@@ -171,15 +176,15 @@ impl Keeper {
         part.retry_at = None;
         part.since = None;
         part.missing = None;
-        part.failing = None;
         part.repairs = part.repairs.saturating_add(1);
+        part.thefts = part.thefts.saturating_add(1);
         let who = by.clone().unwrap_or_else(|| "another program".to_owned());
         part.by = by;
         let (was, them, they_are) = agreeing(state);
         let line = format!("{name} {state} and {was} put back; {who} changed {them}");
-        Some(match part.recent {
-            1 => (NoticeLevel::Warn, line),
-            AT_ONCE => (
+        let failures = part.failing.take().map(|(_, failures)| failures);
+        Some(match (part.thefts, failures) {
+            (AT_ONCE, _) => (
                 NoticeLevel::Error,
                 format!(
                     "{name} {state} for the {AT_ONCE}th time in a short while, last by {who}: {they_are} put back with waits of up to \
@@ -187,6 +192,14 @@ impl Keeper {
                     LONGEST_WAIT.as_secs()
                 ),
             ),
+            (_, Some(failures)) => (
+                NoticeLevel::Warn,
+                format!(
+                    "{name} {state} and {was} put back at last, after {} attempts",
+                    failures + 1
+                ),
+            ),
+            (1, None) => (NoticeLevel::Warn, line),
             _ => (NoticeLevel::Debug, line),
         })
     }
@@ -213,7 +226,7 @@ impl Keeper {
                 .last
                 .map(|last| now.saturating_duration_since(last).as_secs()),
             last_by: part.by.clone(),
-            fault: part.failing.clone().or_else(|| part.missing.clone()),
+            fault: reason(part).or_else(|| part.missing.clone()),
             of_others: part.of_others,
         });
         let unseen = self.unseen.iter().map(|reason| KernelRepair {
@@ -226,6 +239,11 @@ impl Keeper {
         });
         report.chain(unseen).collect()
     }
+}
+
+/// Reason why `part` cannot be put back.
+fn reason(part: &PartRepairs) -> Option<String> {
+    part.failing.as_ref().map(|(reason, _)| reason.clone())
 }
 
 /// Words for the parts of which `state` tells, as many as its verb is about: past, object, and present.
@@ -424,5 +442,24 @@ mod tests {
             (keeper.report(later).len(), keeper.poll_timeout()),
             (0, None)
         );
+    }
+
+    #[test]
+    fn what_is_put_back_at_last_is_told_and_nobody_is_blamed_for_our_failures() {
+        let (mut keeper, mut now) = (Keeper::default(), start());
+        let faults = [fault("table")];
+        for _ in 1..AT_ONCE {
+            assert_eq!(keeper.judge(now, &faults), [0]);
+            keeper.mended(now, &faults[0], None, &Err("no nft".to_owned()));
+            keeper.judge(now, &faults);
+            now = keeper.poll_timeout().expect("another attempt");
+        }
+        assert_eq!(keeper.judge(now, &faults), [0]);
+        let told = keeper.mended(now, &faults[0], None, &Ok(()));
+        let line = "table is gone and was put back at last, after 10 attempts".to_owned();
+        assert_eq!(told, Some((NoticeLevel::Warn, line)));
+        assert_eq!(keeper.report(now)[0].fault, None);
+        // Attempts that failed count for the wait all the same.
+        assert!(keeper.judge(now, &faults).is_empty());
     }
 }
