@@ -11,7 +11,7 @@ use bentpipe_testbed::breakable::BreakableNft;
 use bentpipe_testbed::peer::{PATIENCE, Service, who};
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::Place;
-use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::site::{Site, SiteConfig, with_config};
 use bentpipe_testbed::start;
 
 use crate::BENTPIPE;
@@ -133,4 +133,31 @@ fn refusals_that_the_kernel_cannot_be_told_are_one_line() {
     refused(CLOSED.end);
     let over = "the interception rules can be changed again";
     client.wait_for_line(over, SOON).expect("a line");
+}
+
+/// Connections of an interface that came after the start wait for a packet socket that the client may not open.
+#[test]
+fn an_interface_that_cannot_be_watched_when_it_comes_is_told_of() {
+    if !privileged("lacking: CAP_NET_RAW") {
+        return;
+    }
+    let site = site(
+        "[intercept]\ninterfaces = [\"usb0\"]\n[[rule]]\nports = [8025]\noptimistic = false\n",
+    );
+    let mut command = Command::new("setpriv");
+    command.args(["--inh-caps=-net_raw", "--bounding-set=-net_raw", "--"]);
+    with_config(command.arg(BENTPIPE), site.client_home());
+    let terminal = site.topology.terminal();
+    let client = site.start_client_in(terminal, command).expect("a client");
+    let add = "link add usb0 type veth peer name far0";
+    let add: Vec<_> = add.split(' ').collect();
+    terminal.run("ip", &add).expect("an interface");
+    let line = "ERROR usb0 is not watched (cannot capture on usb0: ";
+    client.wait_for_line(line, SOON).expect("a line");
+    await_check(&site, "watch on usb0: ");
+    // Some more attempts, which are not told.
+    thread::sleep(Duration::from_secs(1));
+    let log = client.stderr_text();
+    assert_eq!(count(&client, "usb0 is not watched"), 1, "{log}");
+    assert!(log.contains("needs CAP_NET_RAW"), "{log}");
 }

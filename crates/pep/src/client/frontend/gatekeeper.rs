@@ -48,16 +48,32 @@ pub(super) fn start(front: &Rc<Front>, interface: &str) -> io::Result<JoinHandle
             if let Some(socket) = socket.take()
                 && let Err(error) = watch(&front, &interface, &socket).await
             {
-                // The gate stays shut.
-                tracing::error!(
-                    "{interface} is not watched ({error}): rules with `optimistic = false` refuse; trying on"
-                );
+                note(&front, &interface, Some(&error));
             }
             sleep(RENEWED_WITHIN).await;
-            // It may be gone for a while.
-            socket = open(&interface).ok();
+            match open(&interface) {
+                Ok(opened) => {
+                    note(&front, &interface, None);
+                    socket = Some(opened);
+                }
+                // It may be gone for a while.
+                Err(_) if link::index(&interface).is_err() => {}
+                Err(error) => note(&front, &interface, Some(&error)),
+            }
         }
     }))
+}
+
+/// Tells log and `status` why `interface` is not watched, or that it is: until then the gate stays shut.
+fn note(front: &Front, interface: &str, fault: Option<&io::Error>) {
+    let line = |reason: &str| {
+        format!(
+            "{interface} is not watched ({reason}): rules with `optimistic = false` refuse; trying on"
+        )
+    };
+    let over = format!("{interface} is watched again");
+    let part = format!("watch on {interface}");
+    front.faults.take(&part, fault, line, &over);
 }
 
 fn open(interface: &str) -> io::Result<AsyncFd<PacketSocket>> {
