@@ -15,7 +15,7 @@ pub struct Dns {
     pub local_total: u64,
     /// Of these, answered with what was past its TTL.
     pub stale_total: u64,
-    /// Of these, answered with a failure.
+    /// Of these, answered with a failure, or not at all because the kernel could not be told of the addresses.
     pub failed_total: u64,
     /// Questions that crossed the link, prefetched ones among them.
     pub asked_total: u64,

@@ -70,6 +70,11 @@ impl Decisions {
         &self.names
     }
 
+    /// Place of the rule of this number among the `[[rule]]` of the file, from 1.
+    pub(super) fn place(&self, rule: usize) -> usize {
+        self.rules.get(rule).map_or(0, |(place, _)| place + 1)
+    }
+
     /// From now on `front` is told of names' addresses.
     #[cfg(target_os = "linux")]
     pub(super) fn tell(&self, front: &Rc<Front>) {
@@ -102,10 +107,10 @@ impl Decisions {
         let kernel = self.kernel.borrow();
         let rules = self.rules.iter().zip(&self.connections).enumerate();
         rules
-            .map(|(index, ((place, action), connections))| {
+            .map(|(index, ((_, action), connections))| {
                 let (packets, bytes) = kernel.get(index).copied().unwrap_or_default();
                 RuleStatus {
-                    rule: place + 1,
+                    rule: self.place(index),
                     action: *action,
                     packets,
                     bytes,

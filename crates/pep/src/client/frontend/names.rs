@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(300);
 const MAX_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Addresses of one rule; the kernel's sets have room for more, which they keep for longer.
-const MAX_ADDRESSES: usize = 16_384;
+pub(super) const MAX_ADDRESSES: usize = 16_384;
 
 /// Address that the kernel is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,10 @@ pub(super) struct Lesson {
 
 /// A rule cannot take in any more addresses.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NoRoom;
+pub(super) struct NoRoom {
+    /// Number of the rule among [`FrontEnds::actions`].
+    pub(super) rule: usize,
+}
 
 /// A rule with domains.
 struct Named {
@@ -89,7 +92,7 @@ impl Names {
                     None if known.len() + lessons.len() >= MAX_ADDRESSES => {
                         known.retain(|_, until| *until > now);
                         if known.len() + lessons.len() >= MAX_ADDRESSES {
-                            return Err(NoRoom);
+                            return Err(NoRoom { rule: one.rule });
                         }
                         AT_LEAST
                     }
@@ -199,7 +202,7 @@ mod tests {
             names.told(start, &lessons);
         }
         let more = answer(MAX_ADDRESSES);
-        assert_eq!(names.lessons(start, &more), Err(NoRoom));
+        assert_eq!(names.lessons(start, &more), Err(NoRoom { rule: 2 }));
         assert_eq!(names.lessons(start, &answer(0)), Ok(Vec::new()));
         let later = start + 2 * AT_LEAST;
         assert_eq!(names.lessons(later, &more).unwrap().len(), 1);

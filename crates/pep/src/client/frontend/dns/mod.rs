@@ -190,7 +190,7 @@ impl Dns {
             queries_total: stats.queries,
             local_total: stats.local,
             stale_total: stats.stale,
-            failed_total: stats.failed,
+            failed_total: stats.failed + self.held.withheld(),
             asked_total: stats.asked,
             prefetched_total: stats.prefetched,
             withheld_total: stats.withheld,
