@@ -26,7 +26,9 @@ use tokio::time::sleep;
 use super::kept_device::KeptDevice;
 use super::reach::Reach;
 use super::tunnels::Tunnels;
+use crate::complaint::Complaint;
 use crate::device::{BATCH, read_batch, write_batch};
+use crate::process;
 
 /// Before the addresses are set again after that failed.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -131,27 +133,39 @@ impl PacketDevice {
         mut changes: watch::Receiver<Reach>,
         changed: impl Fn(),
     ) {
+        let mut complaint = Complaint::default();
         loop {
             // What an earlier tunnel was assigned stays while there is none.
             if let Some(assigned) = tunnels.assigned() {
                 let wanted: Vec<_> = assigned.into_iter().map(IpNet::from).collect();
                 if wanted != self.kept.assigned() {
                     let kept = self.kept.clone();
-                    match spawn_blocking(move || kept.assign(wanted)).await {
-                        Ok(Err(error)) => {
-                            tracing::error!(
-                                "cannot set the addresses that the server assigned: {error}"
-                            );
-                            sleep(PAUSE).await;
-                            continue;
-                        }
-                        _ => changed(),
+                    let set = spawn_blocking(move || kept.assign(wanted)).await;
+                    let reason = set
+                        .ok()
+                        .and_then(Result::err)
+                        .map(|error| error.to_string());
+                    let failed = reason.is_some();
+                    tell(&mut complaint, reason);
+                    if failed {
+                        sleep(PAUSE).await;
+                        continue;
                     }
+                    changed();
                 }
             }
             let _ = changes.changed().await;
         }
     }
+}
+
+/// Tells the log why the server's addresses cannot be set, or that they are.
+fn tell(complaint: &mut Complaint, reason: Option<String>) {
+    let line = |reason: &str| {
+        format!("cannot set the addresses that the server assigned: {reason}; trying on")
+    };
+    let over = "the addresses that the server assigned are set";
+    complaint.tell(process::now(), reason, line, over);
 }
 
 fn readable(tun: BulkTun) -> io::Result<Rc<AsyncFd<BulkTun>>> {
