@@ -3,6 +3,7 @@
 //! Real daemons, strangers made of quinn's state machine or of bytes. What needs no satellite runs on loopback addresses and
 //! needs no privileges.
 
+mod forged;
 mod initial;
 mod peers;
 

@@ -2,6 +2,7 @@
 //! passes as without them.
 
 mod clear;
+mod forged;
 mod kernel;
 mod layered;
 mod layered_site;

@@ -96,6 +96,7 @@ impl KeyLines {
         let now = process::now();
         let received = wire.poll_receive(
             cx,
+            now,
             |meta, bytes| {
                 let from = (meta.addr, meta.dst_ip);
                 let mut lines = self.lines.borrow_mut();

@@ -164,7 +164,7 @@ impl Driver {
             take_segments(shard, neighbours, now, meta, bytes);
         };
         let failed = |said| shard.engine.borrow_mut().handle_unreachable(said);
-        self.udp.poll_receive(cx, take, failed)
+        self.udp.poll_receive(cx, now, take, failed)
     }
 
     fn receive_handovers(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {

@@ -18,7 +18,7 @@ use tokio::net::UdpSocket;
 use bentpipe_tunnel::engine::{LEAST_MTU, Output, Unreachable, UnreachableCause, headers};
 
 use super::exits::Exits;
-use super::failures;
+use super::failures::{self, ReceiveError, is_about_another};
 use crate::throttle::Throttle;
 
 /// Receive buffer per message: a whole GRO batch.
@@ -74,6 +74,8 @@ pub(crate) struct UdpWire {
     messages: usize,
     /// Throttle of the line about failures to send: on a server they may be one client's only.
     complaint: Throttle,
+    /// Throttle of the line about failures to receive.
+    receive_complaint: Throttle,
     /// ICMP errors are reported by the kernel.
     hears_failures: bool,
     /// An error was reported on the socket since it was registered with the runtime.
@@ -91,6 +93,7 @@ impl UdpWire {
             receive: vec![0; RECEIVE_SIZE * BATCH_SIZE].into_boxed_slice(),
             messages: BATCH_SIZE,
             complaint: Throttle::new(),
+            receive_complaint: Throttle::new(),
             hears_failures: false,
             failed: Cell::new(false),
         })
@@ -104,14 +107,15 @@ impl UdpWire {
             .is_ok();
     }
 
-    /// Gives `take` the datagrams that have arrived, several of one size in a piece perhaps; true if there were any. `failed`
-    /// hears of datagrams that did not get anywhere.
+    /// Gives `take` the datagrams that have arrived, several of one size in a piece perhaps; true if there were any, or an error stood
+    /// before them. `failed` hears of datagrams that did not get anywhere.
     ///
     /// # Errors
     /// The wire is of no use any more.
     pub(crate) fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
+        now: Instant,
         mut take: impl FnMut(&RecvMeta, &[u8]),
         mut failed: impl FnMut(Unreachable),
     ) -> io::Result<bool> {
@@ -136,12 +140,20 @@ impl UdpWire {
                     return Ok(true);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // An ICMP error for an earlier datagram; the engine's timers deal with silence.
-                Err(error) if is_about_another(&error) => {
+                Err(error) => {
+                    let meaning = ReceiveError::of(&error);
+                    if meaning == ReceiveError::Useless {
+                        return Err(error);
+                    }
+                    if meaning == ReceiveError::Passing && self.receive_complaint.is_due(now) {
+                        tracing::warn!("cannot receive datagrams: {error}; trying on");
+                    }
+                    // The engine's timers deal with silence.
                     self.take_failures(&mut failed);
                     self.register_anew();
+                    // Whoever sends ICMP errors without a pause does not keep the caller from its timers.
+                    return Ok(true);
                 }
-                Err(error) => return Err(error),
             }
         }
         Ok(false)
@@ -300,26 +312,6 @@ fn next_messages(read: &[RecvMeta]) -> usize {
     let bytes: usize = read.iter().map(|meta| meta.len).sum();
     let mean = bytes / read.len().max(1);
     (READ_BYTES / mean.max(1)).clamp(FEWEST, BATCH_SIZE)
-}
-
-/// True if an error of the socket is an ICMP error about an earlier datagram, or could be.
-fn is_about_another(error: &io::Error) -> bool {
-    let errors = [
-        Errno::CONNREFUSED,
-        Errno::CONNRESET,
-        Errno::HOSTUNREACH,
-        Errno::HOSTDOWN,
-        Errno::NETUNREACH,
-        Errno::NETDOWN,
-        Errno::ACCESS,
-        Errno::PERM,
-        Errno::PROTO,
-        Errno::NOPROTOOPT,
-        Errno::OPNOTSUPP,
-        Errno::MSGSIZE,
-    ];
-    let number = error.raw_os_error();
-    number.is_some_and(|number| errors.contains(&Errno::from_raw_os_error(number)))
 }
 
 #[cfg(test)]
