@@ -21,6 +21,7 @@ mod pages;
 mod policy;
 mod proxies;
 mod publish;
+mod refused_changes;
 mod responder;
 mod routes;
 mod segments;

@@ -22,6 +22,7 @@ pub mod daemon;
 pub mod datagrams;
 pub mod echo;
 pub mod edit;
+pub mod failing;
 pub mod forged;
 pub mod key_holder;
 pub mod keys;

@@ -86,14 +86,19 @@ impl ServerTable {
         })
     }
 
-    /// Forwards, from now on, what `forwarding` says. Where this machine did not forward before, it forwards that only:
-    /// interfaces are opened one by one, so that the setting of the whole machine shows what others want.
+    /// Forwards, from now on, what `forwarding` says; on failure, what was said before. Where this machine did not forward before, it
+    /// forwards that only: interfaces are opened one by one, so that the setting of the whole machine shows what others want.
     ///
     /// # Errors
     /// `nft` or the privilege is missing, or the settings of the kernel cannot be changed; the text says which.
     pub fn forward(&mut self, forwarding: &Forwarding) -> io::Result<()> {
-        self.forwarding = Some(forwarding.clone());
-        self.restore()
+        let before = self.forwarding.replace(forwarding.clone());
+        let done = self.restore();
+        if done.is_err() {
+            // Whatever is restored next is what the caller takes to be in force.
+            self.forwarding = before;
+        }
+        done
     }
 
     /// Forwards nothing any more, and keeps the kernel silent all the same.

@@ -30,6 +30,7 @@ use crate::config::PortProtocol;
 use crate::process;
 use crate::relay::{self, FlowHandle, Relay};
 use crate::status;
+use crate::throttle::LastingFault;
 use bentpipe_tunnel::engine::{ConnectionId, Engine};
 
 /// Before a port that could not be opened is tried again: soon at first, for its last owner is likely to be leaving.
@@ -236,24 +237,31 @@ impl Sessions {
         let open = || Ok((self.places_of_port(id)?, claim(asked)?));
         let (_places, claimed) = self.opened(id, asked, open).await;
         let leading = self.leading(id, asked, claimed);
-        let begun = match &leading {
-            Some(leading) => leading.begin().await,
-            None => Ok(()),
-        };
-        let code = match (&leading, begun) {
-            (None, _) => PublishCode::NoPackets,
-            (Some(_), Ok(())) => PublishCode::Ok,
-            (Some(_), Err(error)) => {
-                tracing::error!(
-                    port = asked.port,
-                    "cannot lead a port to its client: {error}"
-                );
-                PublishCode::Internal
+        let code = match &leading {
+            None => PublishCode::NoPackets,
+            Some(leading) => {
+                self.begin(id, asked, leading).await;
+                PublishCode::Ok
             }
         };
         self.tell(id, asked, code);
         // Until the port is closed, what leads to the client is kept.
         let () = pending().await;
+    }
+
+    /// Has `leading` begin, sooner or later: what the kernel refuses now it may take in a moment.
+    async fn begin(&self, id: ConnectionId, asked: &Publish, leading: &Leading) {
+        let mut fault = LastingFault::none();
+        while let Err(error) = leading.begin().await {
+            if fault.is_news(&error) {
+                tracing::error!(
+                    "cannot lead UDP port {} to its client: {error}; trying on",
+                    asked.port
+                );
+            }
+            self.tell(id, asked, PublishCode::Internal);
+            sleep(PAUSES[1]).await;
+        }
     }
 
     /// Rules that lead to the client; `None`: its packets do not cross.

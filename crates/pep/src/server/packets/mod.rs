@@ -131,27 +131,30 @@ impl Packets {
         self.apply(AddressPlan::new(&config.packets, &config.clients))
     }
 
-    /// Leads UDP `ports` of this machine to clients' addresses.
+    /// Leads UDP `ports` of this machine to clients' addresses. On failure none of them is led, and it can be tried again.
     pub(super) fn publish(&self, ports: &[(u16, IpAddr)]) -> io::Result<()> {
-        self.change_published(|published| published.extend(ports))
-    }
-
-    /// And no more.
-    pub(super) fn unpublish(&self, ports: &[(u16, IpAddr)]) -> io::Result<()> {
-        self.change_published(|published| published.retain(|port| !ports.contains(port)))
-    }
-
-    fn change_published(
-        &self,
-        change: impl FnOnce(&mut BTreeSet<(u16, IpAddr)>),
-    ) -> io::Result<()> {
         let mut table = lock(&self.table);
-        let plan = self.plan.read().unwrap_or_else(PoisonError::into_inner);
-        change(&mut self.published());
-        match table.as_mut() {
-            Some(table) => table.forward(&self.forwarding(&plan)),
-            None => Ok(()),
+        let before = self.published().clone();
+        self.published().extend(ports);
+        let led = self.forward(table.as_mut());
+        if led.is_err() {
+            *self.published() = before;
         }
+        led
+    }
+
+    /// Leads these UDP `ports` to clients' addresses no more. After a failure they end with the next change of the table.
+    pub(super) fn unpublish(&self, ports: &[(u16, IpAddr)]) -> io::Result<()> {
+        let mut table = lock(&self.table);
+        self.published().retain(|port| !ports.contains(port));
+        self.forward(table.as_mut())
+    }
+
+    /// Has the `table` forward what is published now.
+    fn forward(&self, table: Option<&mut ServerTable>) -> io::Result<()> {
+        let plan = self.plan.read().unwrap_or_else(PoisonError::into_inner);
+        let forwarding = self.forwarding(&plan);
+        table.map_or(Ok(()), |table| table.forward(&forwarding))
     }
 
     fn published(&self) -> MutexGuard<'_, BTreeSet<(u16, IpAddr)>> {
@@ -173,12 +176,19 @@ impl Packets {
         let mut table = lock(&self.table);
         let forwarding = self.forwarding(&plan);
         let present = self.plan.read().unwrap_or_else(PoisonError::into_inner);
-        // What may fail for a fault in the configuration comes first: then everything stays as it was.
-        device::set_routes(&present.routed(), &forwarding.routed)?;
+        let before = present.routed();
         drop(present);
-        device::add_routes(&forwarding.translated)?;
-        if let Some(table) = table.as_mut() {
-            table.forward(&forwarding)?;
+        // What may fail for a fault in the configuration comes first: then everything stays as it was.
+        device::set_routes(&before, &forwarding.routed)?;
+        let table = table.as_mut();
+        let done = device::add_routes(&forwarding.translated)
+            .and_then(|()| table.map_or(Ok(()), |table| table.forward(&forwarding)));
+        if let Err(error) = done {
+            // The plan stays, and what looks after the routes would find another program at fault for these.
+            if let Err(fault) = device::set_routes(&forwarding.routed, &before) {
+                tracing::debug!("routes into {} are not put back: {fault}", device::NAME);
+            }
+            return Err(error);
         }
         *self.plan.write().unwrap_or_else(PoisonError::into_inner) = plan;
         Ok(())
