@@ -2,9 +2,12 @@
 //!
 //! The decision is pure; [`DefaultRoutes`] asks the kernel.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bentpipe_proto::tunnel::Families;
+
+use crate::throttle::LastingFault;
 
 /// Addresses that stand for "the internet" when asking which families have a route.
 const PUBLIC: [IpAddr; 2] = [
@@ -19,17 +22,25 @@ const PATIENCE: u32 = 5;
 #[derive(Debug)]
 pub(super) struct Reached {
     now: Families,
+    /// True once the kernel has said what there is.
+    known: bool,
     /// Looks in a row that did not find IPv4, and IPv6.
     missed: [u32; 2],
 }
 
 impl Reached {
-    /// Takes what the first look has `found`.
-    pub(super) fn new(found: Families) -> Self {
+    /// Takes what the first look has `found`. Nothing is promised of which nothing is known.
+    pub(super) fn new(found: Option<Families>) -> Self {
         Self {
-            now: found,
+            now: found.unwrap_or_default(),
+            known: found.is_some(),
             missed: [0; 2],
         }
+    }
+
+    /// The families, if the kernel has said so far what there is.
+    pub(super) fn known(&self) -> Option<Families> {
+        self.known.then_some(self.now)
     }
 
     /// The families that clients are told.
@@ -40,6 +51,7 @@ impl Reached {
     /// Takes in what another look has `found`; the new families if they changed. What is found counts at once.
     pub(super) fn on_look(&mut self, found: Families) -> Option<Families> {
         let before = self.now;
+        self.known = true;
         let [v4, v6] = &mut self.missed;
         let settle = |missed: &mut u32, had: bool, has: bool| {
             *missed = if has { 0 } else { missed.saturating_add(1) };
@@ -53,7 +65,7 @@ impl Reached {
     }
 }
 
-/// Logs what clients cannot have, and what they have again; `before` is `None` at the start.
+/// Logs what clients cannot have, and what they have again; `before` is `None` where nothing was known.
 pub(super) fn report(before: Option<Families>, now: Families) {
     let families = [
         ("IPv4", before.map(|before| before.ipv4), now.ipv4),
@@ -76,6 +88,10 @@ pub(super) fn report(before: Option<Families>, now: Families) {
 pub(super) struct DefaultRoutes {
     #[cfg(target_os = "linux")]
     query: Option<bentpipe_sys::reach::RouteQuery>,
+    /// Reason why the kernel could not be asked.
+    fault: LastingFault,
+    /// The kernel has answered so far.
+    answered: bool,
 }
 
 impl DefaultRoutes {
@@ -83,12 +99,36 @@ impl DefaultRoutes {
         Self {
             #[cfg(target_os = "linux")]
             query: bentpipe_sys::reach::RouteQuery::open().ok(),
+            fault: LastingFault::none(),
+            answered: false,
         }
     }
 
     /// The families in which this machine has a route to the internet, or to something that clients are `allowed`;
-    /// `None` if the kernel does not say.
+    /// `None` if the kernel cannot be asked, as the log is told.
     pub(super) fn look(&mut self, allowed: &[IpAddr]) -> Option<Families> {
+        let asked = self.ask(allowed);
+        self.answered |= asked.is_ok();
+        match &asked {
+            Ok(_) if self.fault.is_over() => {
+                tracing::info!("the kernel says again which routes this machine has");
+            }
+            Err(error) if self.fault.is_news(error) => {
+                let meanwhile = match self.answered {
+                    true => "what it said last counts",
+                    false => "connections of clients are refused",
+                };
+                tracing::error!(
+                    "whether this machine has routes cannot be asked of the kernel ({error}): {meanwhile} until it can; let the process \
+                     open AF_NETLINK sockets, and raise the hard limit of open files"
+                );
+            }
+            Ok(_) | Err(_) => {}
+        }
+        asked.ok()
+    }
+
+    fn ask(&mut self, allowed: &[IpAddr]) -> io::Result<Families> {
         let mut found = Families::default();
         for address in PUBLIC.iter().chain(allowed) {
             let family = match address {
@@ -99,23 +139,26 @@ impl DefaultRoutes {
                 *family = self.leads_to(*address)?;
             }
         }
-        Some(found)
+        Ok(found)
     }
 
     #[cfg(target_os = "linux")]
-    fn leads_to(&mut self, address: IpAddr) -> Option<bool> {
+    fn leads_to(&mut self, address: IpAddr) -> io::Result<bool> {
         use bentpipe_sys::reach::{Reach, RouteQuery};
 
-        if self.query.is_none() {
-            self.query = RouteQuery::open().ok();
+        if let Some(query) = &mut self.query
+            && let Ok(reach) = query.ask(address)
+        {
+            return Ok(reach != Reach::Nowhere);
         }
-        let reach = self.query.as_mut()?.ask(address).ok()?;
-        Some(reach != Reach::Nowhere)
+        // The old socket is given up only for a new one: there may be no descriptor left.
+        let query = self.query.insert(RouteQuery::open()?);
+        Ok(query.ask(address)? != Reach::Nowhere)
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn leads_to(&mut self, address: IpAddr) -> Option<bool> {
-        Some(crate::process::source_address(address).is_some())
+    fn leads_to(&mut self, address: IpAddr) -> io::Result<bool> {
+        Ok(crate::process::source_address(address).is_some())
     }
 }
 
@@ -134,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_route_counts_at_once_and_its_loss_after_a_while() {
-        let mut reached = Reached::new(V4);
+        let mut reached = Reached::new(Some(V4));
         assert_eq!(reached.on_look(V4), None);
         assert_eq!(reached.on_look(BOTH), Some(BOTH));
         for _ in 1..PATIENCE {
@@ -146,5 +189,20 @@ mod tests {
         }
         assert_eq!(reached.on_look(V4), Some(V4));
         assert_eq!(reached.now(), V4);
+    }
+
+    #[test]
+    fn what_the_kernel_has_not_said_is_not_known_to_be_missing() {
+        let mut reached = Reached::new(None);
+        assert_eq!(
+            (reached.known(), reached.now()),
+            (None, Families::default())
+        );
+        assert_eq!(reached.on_look(V4), Some(V4));
+        assert_eq!(reached.known(), Some(V4));
+        let nothing = Families::default();
+        let mut reached = Reached::new(None);
+        assert_eq!(reached.on_look(nothing), None, "clients have been told so");
+        assert_eq!(reached.known(), Some(nothing), "and now it is known");
     }
 }

@@ -64,9 +64,10 @@ impl Pool {
         let registry = Registry::new(senders.clone());
         let shared = share(parts, registry, offers, network)?;
         let mut routes = DefaultRoutes::new();
-        // Nothing is promised of which nothing is known.
-        let found = routes.look(&parts.clients.allowed()).unwrap_or_default();
-        families::report(None, found);
+        let reached = Reached::new(routes.look(&parts.clients.allowed()));
+        if let Some(found) = reached.known() {
+            families::report(None, found);
+        }
         let (end, ended) = mpsc::unbounded_channel();
         let (mut reports, mut pulses) = (Vec::new(), Vec::new());
         let addresses = sockets.iter().map(UdpSocket::local_addr);
@@ -81,7 +82,7 @@ impl Pool {
         for (index, ((neighbours, socket), commands)) in shards.enumerate() {
             let inbox = network.inboxes[index].take();
             let arrivals = entrances.of_next();
-            let worker = parts.worker(index, &shared, found, (commands, inbox, arrivals));
+            let worker = parts.worker(index, &shared, reached.now(), (commands, inbox, arrivals));
             reports.push(worker.report.clone());
             pulses.push(worker.pulse.view());
             let exits = exits.beside(&socket).map_err(RunError::Io)?;
@@ -93,7 +94,7 @@ impl Pool {
             pulses,
             shared,
             routes,
-            reached: Reached::new(found),
+            reached,
             ended,
         })
     }
@@ -216,13 +217,19 @@ impl Pool {
 
     /// Tells the clients if this machine has gained or lost its route of a family; the families in force.
     fn look_for_routes(&mut self, clients: &Clients) -> Families {
-        let before = self.reached.now();
-        let found = self.routes.look(&clients.allowed());
-        if let Some(now) = found.and_then(|found| self.reached.on_look(found)) {
-            families::report(Some(before), now);
+        let before = self.reached.known();
+        let Some(found) = self.routes.look(&clients.allowed()) else {
+            return self.reached.now();
+        };
+        let changed = self.reached.on_look(found);
+        let now = self.reached.now();
+        if before.is_none() || changed.is_some() {
+            families::report(before, now);
+        }
+        if changed.is_some() {
             self.tell(&Command::Families(now));
         }
-        self.reached.now()
+        now
     }
 
     /// Takes over what a running server can; `current` is what was read last, `config` what it was started with.
