@@ -172,9 +172,10 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
     (
         "pep",
         &[
+            &["throttle"],
             &["state"],
             &[
-                "asked", "bucket", "device", "filler", "firewall", "keys", "throttle", "tls",
+                "asked", "bucket", "device", "filler", "firewall", "keys", "tls",
             ],
             &["complaint", "config"],
             &["status"],
@@ -196,7 +197,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
                 "sandbox",
                 "service_manager",
             ],
-            &["net", "sampler", "stop"],
+            &["net", "reload", "sampler", "stop"],
             &["client", "origin", "segments", "server"],
             &["doctor"],
         ],

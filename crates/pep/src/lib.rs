@@ -39,6 +39,7 @@ mod process;
 mod qlog;
 mod reading;
 mod relay;
+mod reload;
 mod sampler;
 mod sandbox;
 #[cfg(target_os = "linux")]

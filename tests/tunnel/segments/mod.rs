@@ -7,6 +7,7 @@ mod kernel;
 mod layered;
 mod layered_site;
 mod messages;
+mod orders;
 mod silence;
 mod site;
 mod surroundings;

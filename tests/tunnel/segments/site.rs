@@ -151,11 +151,21 @@ impl PepSite {
 
     /// Starts a PEP and waits until it takes packets.
     pub(super) fn run(&mut self, pep: Pep) -> Result<()> {
+        self.run_with(pep, |_| Ok(()))
+    }
+
+    /// As [`Self::run`]; `change` may add arguments and variables.
+    pub(super) fn run_with(
+        &mut self,
+        pep: Pep,
+        change: impl FnOnce(&mut Command) -> Result<()>,
+    ) -> Result<()> {
         let mut command = Command::new(BENTPIPE);
         let file = self.topology.directory().join(pep.name()).join("pep.toml");
         command
             .args(["--log", "debug", "pep", "--config"])
             .arg(file);
+        change(&mut command)?;
         let process = self.topology.spawn_in(self.place(pep), command)?;
         process.wait_for_line("ready", SOON)?;
         self.peps[pep as usize] = Some(process);
@@ -186,14 +196,20 @@ impl PepSite {
         process.wait(SOON).map(drop)
     }
 
-    /// SIGTERM; the exit code must be 0.
-    pub(super) fn stop(&mut self, pep: Pep) -> Result<()> {
+    /// SIGHUP.
+    pub(super) fn hang_up(&self, pep: Pep) -> Result<()> {
+        let process = self.peps[pep as usize].as_ref();
+        process.context("it does not run")?.signal(Signal::HUP)
+    }
+
+    /// SIGTERM; the exit code must be 0. Returns what the PEP has logged.
+    pub(super) fn stop(&mut self, pep: Pep) -> Result<String> {
         let process = self.taken(pep)?;
         process.signal(Signal::TERM)?;
         let status = process.wait(SOON)?;
         let log = process.stderr_text();
         ensure!(status.success(), "{status}; it wrote:\n{log}");
-        Ok(())
+        Ok(log)
     }
 
     /// Document that `status` prints for a PEP.

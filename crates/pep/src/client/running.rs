@@ -18,6 +18,7 @@ use crate::events;
 use crate::metrics::Metrics;
 use crate::page::PageServer;
 use crate::process::{self, RunError};
+use crate::reload::tell_of_reload;
 use crate::sandbox;
 use crate::service_manager::ServiceManager;
 use crate::shard::{Driver, PulseView};
@@ -230,18 +231,5 @@ fn reload(started: &Written, file: &Path, session: Option<&Session>) {
     if session.is_some_and(|session| session.packet_road().les().is_some()) {
         changed.retain(|key| key != "les.pep");
     }
-    let file = file.display();
-    match (taken, changed.is_empty()) {
-        (Some(taken), true) => tracing::info!(target: events::STATE, "reloaded: {taken}"),
-        (Some(taken), false) => tracing::warn!(
-            target: events::STATE,
-            "reloaded: {taken}; {} of {file} changed since the start as well; restart the client for that",
-            process::join(&changed)
-        ),
-        (None, true) => tracing::info!("nothing to reload: {file} is as it was at the start"),
-        (None, false) => tracing::warn!(
-            "nothing was reloaded: {} of {file} changed since the start; restart the client",
-            process::join(&changed)
-        ),
-    }
+    tell_of_reload(file, taken, &changed, "the client");
 }

@@ -38,6 +38,7 @@ use tokio::sync::Notify;
 use tokio::task::LocalSet;
 use tokio::time::{interval, sleep_until};
 
+use crate::config::written::Written;
 use crate::config::{MeetingPlace, PepConfig, Role};
 use crate::events;
 use crate::keys as files;
@@ -45,10 +46,11 @@ use crate::metrics::Metrics;
 use crate::page::PageServer;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
+use crate::reload::tell_of_reload;
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
 use crate::shard::{Driver, PulseView, Shard};
-use crate::status::{Memory, PepSide, Side, StatusReport};
+use crate::status::{self, Memory, PepSide, Side, StatusReport};
 use crate::stop::{self, StopSignal};
 use bentpipe_tunnel::engine::{ConnectionNotice, Event};
 use bentpipe_tunnel::transport::{MemoryPool, TunnelEvent};
@@ -187,10 +189,11 @@ impl Pep {
             () = page.serve(&snapshot) => {}
             () = manager.inform(std::slice::from_ref(pulse), &snapshot) => {}
             () = async {
+                let written = Written::read(&self.config.file);
                 loop {
                     tokio::select! {
                         () = stop.wait() => break,
-                        _ = hangup.recv() => self.reload(),
+                        _ = hangup.recv() => self.reload(&written),
                     }
                 }
                 stop::tell_of_first(self.config.drain_timeout);
@@ -250,22 +253,24 @@ impl Pep {
         self.act(|relays, now| relays.withdraw(now, &pair.scope()));
     }
 
-    /// Reads the list of clients again; all else needs a restart.
-    fn reload(&self) {
-        match PepConfig::load(&self.config.file) {
-            Ok(PepConfig { les: Some(les), .. }) if self.keys.is_some() => {
-                tracing::info!("`clients` of `[les]` is taken over; all else needs a restart");
-                if let Some(keys) = &self.keys {
-                    keys.list(les.clients, |pair| self.withdraw(&pair));
-                }
-            }
-            Ok(_) => tracing::warn!(
-                "nothing is reloaded but `clients` of `[les]`, and that is not in the file; restart for all else"
-            ),
+    /// Reads the list of clients again, and says what else of the file has changed since the PEP `started` with it.
+    fn reload(&self, started: &Written) {
+        let file = &self.config.file;
+        let fresh = match PepConfig::load(file) {
+            Ok(fresh) => fresh,
             Err(fault) => {
-                tracing::error!("the file is not taken over, and nothing changes: {fault}");
+                tracing::error!("nothing was reloaded, and the PEP would not start again: {fault}");
+                return;
             }
-        }
+        };
+        let mut changed = started.changes(&Written::read(file));
+        let taken = fresh.les.zip(self.keys.as_ref()).map(|(les, keys)| {
+            changed.retain(|key| key != "les.clients");
+            let count = les.clients.len() as u64;
+            keys.list(les.clients, |pair| self.withdraw(&pair));
+            format!("{} of [les]", status::quantity(count, "client"))
+        });
+        tell_of_reload(file, taken, &changed, "the PEP");
     }
 
     /// Has relays act, and hands on what they send.
