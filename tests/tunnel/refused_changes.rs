@@ -122,3 +122,35 @@ fn a_reload_that_fails_leaves_routes_as_they_were() {
         Ok(())
     });
 }
+
+/// Has the server stop in order.
+fn stop(server: &Process) -> Result<()> {
+    server.signal(Signal::TERM)?;
+    let status = server.wait(SOON)?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+#[test]
+fn a_server_that_stops_says_what_stays_in_the_kernel() {
+    with_nft("refused changes: a stop", |_, server, nft| {
+        nft.fail()?;
+        stop(server)?;
+        let log = server.stderr_text();
+        for words in [
+            "table inet bentpipe_server stays in the kernel: ",
+            "remove it by hand: `nft delete table inet bentpipe_server`",
+            "what lets the packets of bentpipe0 pass in chains of other programs stays in the kernel: ",
+        ] {
+            ensure!(log.contains(words), "no `{words}`");
+        }
+        Ok(())
+    });
+    with_nft("refused changes: a clean stop", |site, server, _| {
+        stop(server)?;
+        ensure!(lines(server, "stays") == 0, "nothing stays");
+        let tables = site.topology.gateway().run("nft", &["list", "tables"])?;
+        ensure!(!tables.contains("bentpipe"), "{tables}");
+        Ok(())
+    });
+}

@@ -95,3 +95,32 @@ fn a_reload_says_what_was_taken_over_and_what_needs_a_restart() {
         );
     }
 }
+
+fn says_what_stays(site: &mut PepSite) -> Result<()> {
+    let state = site.home(PEP).join("state");
+    fs::create_dir(&state)?;
+    let nft = FailingTool::new(&state, "nft")?;
+    site.run_with(PEP, |command| nft.lead(command))?;
+    nft.fail()?;
+    let log = site.stop(PEP)?;
+    let stays = "table inet bentpipe_pep stays in the kernel: ";
+    let mend = "remove it by hand: `nft delete table inet bentpipe_pep`";
+    ensure!(log.contains(stays) && log.contains(mend), "{log}");
+    // The next one replaces it, and stops without a word.
+    nft.work()?;
+    site.run_with(PEP, |command| nft.lead(command))?;
+    let log = site.stop(PEP)?;
+    ensure!(!log.contains("stays in the kernel"), "{log}");
+    let tables = site.place(PEP).run("nft", &["list", "tables"])?;
+    ensure!(!tables.contains("bentpipe"), "{tables}");
+    Ok(())
+}
+
+#[test]
+fn a_pep_that_stops_says_what_stays_in_the_kernel() {
+    on_site(
+        "segments: a stop that fails",
+        || PepSite::plain(near(), CLEAR),
+        says_what_stays,
+    );
+}

@@ -9,6 +9,7 @@
 //!
 //! Decisions stand here and in the two users; crate `sys` tells them to the kernel.
 
+mod leftover;
 mod passage;
 mod router;
 mod ruleset;
@@ -17,6 +18,7 @@ mod settings;
 #[cfg(test)]
 pub(crate) mod snapshot;
 
+pub(crate) use leftover::{tell_of_passages, tell_of_rules, tell_of_table};
 pub(crate) use passage::{Passage, close_passages, closed_passages, is_ours, open_passages};
 pub(crate) use router::Router;
 pub(crate) use ruleset::{Chain, Family, Mark, Set, anonymous};

@@ -18,7 +18,7 @@ use bentpipe_sys::nftables::{self, BaseChain, FORWARD, PREROUTING};
 use super::{CLIENT_TABLE, GUARD_TABLE, PEP_TABLE, SERVER_TABLE, SLE_TABLE};
 
 /// Comment by which the rules are known.
-const COMMENT: &str = "bentpipe lets its device's packets pass";
+pub(super) const COMMENT: &str = "bentpipe lets its device's packets pass";
 
 /// A chain of another program that drops what is forwarded, or what comes in from where no route leads back.
 #[derive(Debug, Clone, PartialEq, Eq)]

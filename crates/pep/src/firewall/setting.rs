@@ -103,6 +103,15 @@ impl Setting {
         format!("/proc/sys/net/{family}/conf/{}/{key}", self.interface)
     }
 
+    /// Name of the setting, as `sysctl` has it.
+    pub(super) fn name(&self) -> String {
+        // A dot in an interface's name is a slash there.
+        let path = self.path();
+        let parts = path.trim_start_matches("/proc/sys/").split('/');
+        let parts: Vec<_> = parts.map(|part| part.replace('.', "/")).collect();
+        parts.join(".")
+    }
+
     pub(super) fn is(&self, value: &str) -> bool {
         fs::read_to_string(self.path()).is_ok_and(|text| text.trim() == value)
     }
@@ -163,9 +172,7 @@ impl Setting {
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path();
-        let name = path.trim_start_matches("/proc/sys/").replace('/', ".");
-        write!(f, "setting {name} = {}", self.kind.values()[1])?;
+        write!(f, "setting {} = {}", self.name(), self.kind.values()[1])?;
         match self.kind {
             Kind::Bridged4 | Kind::Bridged6 => {
                 f.write_str(" (with 1 connections of bridged hosts are lost)")

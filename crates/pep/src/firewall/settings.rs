@@ -206,10 +206,14 @@ impl Settings {
     }
 
     /// Puts back what still is as we left it; not what makes checks heed marks if others need that, `keeping_marks`.
-    pub(crate) fn restore(&self, keeping_marks: bool) {
+    ///
+    /// # Errors
+    /// Some could not be put back, all others were; the text has the commands that do it.
+    pub(crate) fn restore(&self, keeping_marks: bool) -> io::Result<()> {
         let machine = Setting::of(Kind::Ipv4, ALL);
         // Somebody else has made a router of the machine meanwhile.
         let router = machine.is("1");
+        let mut failed = Vec::new();
         for setting in self.0.iter().rev() {
             let [before, after] = setting.kind.values();
             let kept = match setting.kind {
@@ -218,8 +222,21 @@ impl Settings {
                 _ => false,
             };
             if setting.is(after) && !kept {
-                // An interface may be gone, and its settings with it.
-                let _ = write(&setting.path(), before);
+                match write(&setting.path(), before) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        failed.push((error, format!("`sysctl -w {}={before}`", setting.name())));
+                    }
+                    // An interface may be gone, and its settings with it.
+                    Ok(()) | Err(_) => {}
+                }
+            }
+        }
+        let (errors, commands): (Vec<_>, Vec<_>) = failed.into_iter().unzip();
+        match errors.first() {
+            None => Ok(()),
+            Some(first) => {
+                let text = format!("{first}; {}", commands.join(", "));
+                Err(io::Error::new(first.kind(), text))
             }
         }
     }

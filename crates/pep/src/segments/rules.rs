@@ -20,7 +20,9 @@ use bentpipe_sys::route::{MarkedPackets, MarkedRoute, Target};
 use super::devices::name;
 use super::kept::{KeptRules, LackLines};
 use crate::config::{PepConfig, Sides};
-use crate::firewall::{Chain, Family, Mark, PEP_TABLE, TRIAL_TABLE, anonymous};
+use crate::firewall::{
+    Chain, Family, Mark, PEP_TABLE, TRIAL_TABLE, anonymous, tell_of_rules, tell_of_table,
+};
 use crate::kernel::{Guardian, Repairs};
 use crate::status::KernelRepair;
 
@@ -55,7 +57,10 @@ impl PepRules {
             let lacks = kept.lacks();
             Ok((Guardian::start(kept)?, lacks))
         });
-        let (guardian, lacks) = installed.inspect_err(|_| remove())?;
+        let (guardian, lacks) = installed.inspect_err(|_| {
+            // The reason of the failure is the one to tell.
+            let _ = remove();
+        })?;
         Ok(Self {
             lacks,
             repairs: guardian.repairs(),
@@ -77,7 +82,15 @@ impl PepRules {
     pub(super) fn remove(&self) {
         // Nothing is put back from here on.
         drop(self.guardian.take());
-        remove();
+        let (table, routes) = remove();
+        tell_of_table(PEP_TABLE, table);
+        for (side, removed) in routes {
+            tell_of_rules(
+                &format!("routing rule of {}", name(side)),
+                removed,
+                PRIORITY,
+            );
+        }
     }
 }
 
@@ -89,12 +102,11 @@ pub(crate) fn trial(config: &PepConfig) -> io::Result<()> {
     nft::check(&Table::new(TRIAL_TABLE).replacement(&body(config)))
 }
 
-/// Removes all that may be there; what stays is replaced by the next start.
-fn remove() {
-    let _ = Table::new(PEP_TABLE).remove();
-    for side in SIDES {
-        let _ = route(side, &[]).remove();
-    }
+/// Removes all that may be there: the table, and rules and routes of each side. Says how it went with each; what stays is replaced by
+/// the next start.
+fn remove() -> (io::Result<()>, [(Side, io::Result<()>); 2]) {
+    let table = Table::new(PEP_TABLE).remove();
+    (table, SIDES.map(|side| (side, route(side, &[]).remove())))
 }
 
 /// Mark of packets from `side`.

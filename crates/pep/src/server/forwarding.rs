@@ -24,6 +24,7 @@ use ipnet::IpNet;
 
 use crate::firewall::{
     Router, SERVER_TABLE, Settings, TRIAL_TABLE, close_passages, interfaces, is_shut,
+    tell_of_passages, tell_of_rules, tell_of_table,
 };
 
 mod rules;
@@ -193,8 +194,7 @@ impl ServerTable {
         let all = self.forwarding.iter();
         let clients: Vec<_> = all.flat_map(|all| all.translated.clone()).collect();
         if clients.is_empty() {
-            let _ = self.table.table().remove();
-            return;
+            return self.remove_table();
         }
         match end_sockets(&clients) {
             Ok(0) => {}
@@ -207,22 +207,32 @@ impl ServerTable {
                 tracing::warn!(
                     "connections of this machine's programs to clients cannot be ended ({error}): table inet {SERVER_TABLE} stays, so that they do not go on in clear; remove it once they are over"
                 );
-                let _ = self.table.table().replace(&rules::left_behind(&clients));
+                if let Err(error) = self.table.table().replace(&rules::left_behind(&clients)) {
+                    tracing::warn!(
+                        "table inet {SERVER_TABLE} stays as it was while the server ran: {error}"
+                    );
+                }
                 return;
             }
         }
-        let _ = self.table.table().remove();
+        self.remove_table();
+    }
+
+    fn remove_table(&self) {
+        tell_of_table(SERVER_TABLE, self.table.table().remove());
     }
 }
 
 impl Drop for ServerTable {
     fn drop(&mut self) {
         // What stays is found and mended by the next start. What others have opened meanwhile stays open.
-        self.settings.restore(false);
-        let _ = close_passages();
+        if let Err(error) = self.settings.restore(false) {
+            tracing::warn!("forwarding that this server has opened stays open: {error}");
+        }
+        tell_of_passages(close_passages());
         self.end_own();
         for rule in second_line() {
-            let _ = rule.delete();
+            tell_of_rules(&format!("routing rule of {NAME}"), rule.delete(), PRIORITY);
         }
     }
 }

@@ -76,13 +76,14 @@ pub fn guard_off() -> io::Result<()> {
     barrier::remove(barrier::Holder::Guard, &[])?;
     let table = Table::new(GUARD_TABLE);
     let needed = !barrier::present(barrier::Holder::Client)?.is_empty();
-    Settings::left_behind(&table)?.restore(needed);
+    let restored = Settings::left_behind(&table)?.restore(needed);
     let ports = Table::of_bridges(GUARD_TABLE);
     // A kernel without such tables says so in words of its own; a missing privilege shows at the other table.
     if ports.exists().unwrap_or(false) {
         ports.remove()?;
     }
-    table.remove()
+    table.remove()?;
+    restored
 }
 
 /// The guard's rules as `nft` lists them; `None` if it is off.

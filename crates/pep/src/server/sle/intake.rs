@@ -23,7 +23,7 @@ use bentpipe_sys::written_table::WrittenTable;
 use ipnet::IpNet;
 
 use crate::config::SleIntake;
-use crate::firewall::{Chain, Family, Mark, SLE_TABLE, anonymous};
+use crate::firewall::{Chain, Family, Mark, SLE_TABLE, anonymous, tell_of_rules, tell_of_table};
 use crate::kernel::{Faults, Guardian, KernelPart, Repairs, Subject};
 
 /// Bits of the mark that are ours; others are left as they are.
@@ -95,9 +95,10 @@ impl IntakeRules {
             route: route(&intake.interfaces),
             table: WrittenTable::new(SLE_TABLE),
         };
-        rules.remove();
+        // What cannot be removed is replaced, or that fails and says why.
+        let _ = rules.remove();
         if let Err(error) = rules.put_in_force() {
-            rules.remove();
+            let _ = rules.remove();
             return Err(error);
         }
         let rules = Arc::new(Mutex::new(rules));
@@ -118,7 +119,7 @@ impl IntakeRules {
         if !Rules::exist().unwrap_or(false) {
             return;
         }
-        Rules::remove_all(&route(&[]));
+        let _ = Rules::remove_all(&route(&[]));
         match Rules::exist() {
             Ok(false) => tracing::info!(
                 "table inet {SLE_TABLE} and its routing rules, which a server that was killed had left, are removed"
@@ -139,7 +140,9 @@ impl Drop for IntakeRules {
     fn drop(&mut self) {
         // Nothing is put back from here on.
         self.guardian = None;
-        lock(&self.rules).remove();
+        let [table, routes] = lock(&self.rules).remove();
+        tell_of_table(SLE_TABLE, table);
+        tell_of_rules("routing rule of [sle]", routes, PRIORITY);
     }
 }
 
@@ -154,9 +157,10 @@ impl Rules {
         self.table.write(&self.body)
     }
 
-    /// Removes all, also what a server that was killed has left; connections pass as without one.
-    fn remove(&self) {
-        Self::remove_all(&self.route);
+    /// Removes all, also what a server that was killed has left; connections pass as without one. Says how it went with the table, and
+    /// with rules and routes.
+    fn remove(&self) -> [io::Result<()>; 2] {
+        Self::remove_all(&self.route)
     }
 
     /// True if the table is there, or a rule that leads to its routes.
@@ -171,10 +175,8 @@ impl Rules {
         })
     }
 
-    fn remove_all(route: &MarkedRoute) {
-        // What stays is replaced by the next start.
-        let _ = Table::new(SLE_TABLE).remove();
-        let _ = route.remove();
+    fn remove_all(route: &MarkedRoute) -> [io::Result<()>; 2] {
+        [Table::new(SLE_TABLE).remove(), route.remove()]
     }
 
     fn faults(&self) -> io::Result<Faults<IntakePart>> {

@@ -134,11 +134,12 @@ pub(in crate::client::intercept) fn let_go(settings: &Settings, table: &Table) -
     if guarded {
         settings.hand_over_marks(&Table::new(GUARD_TABLE));
     }
-    settings.restore(guarded);
+    let restored = settings.restore(guarded);
     close_passages()?;
     barrier::remove(barrier::Holder::Client, &[])?;
     lan::let_out()?;
-    table.remove()
+    table.remove()?;
+    restored
 }
 
 impl Drop for Installed {
