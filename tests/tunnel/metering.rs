@@ -2,16 +2,17 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use bentpipe_emulator::topology::WEB;
 use bentpipe_lab::leaks::Prober;
 use bentpipe_testbed::peer::{PATIENCE, Service, endless, read_to_the_end, set_patience};
 use bentpipe_testbed::route::Place;
-use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::site::{Site, SiteConfig, fast_geo};
 use bentpipe_testbed::start;
 use bentpipe_testbed::strace::Strace;
+use bentpipe_testbed::transfer::{Transfer, Way};
 use bentpipe_testbed::{installed, privileged};
 use serde_json::Value;
 
@@ -58,16 +59,7 @@ fn at_its_cap_the_tunnel_ends_and_nothing_leaves_in_clear() {
     drop(prober);
     let crossed = capture.stop().expect("a whole capture");
     crossed.expect_only_tunnel().expect("the tunnel alone");
-    let socket = site.client_home().join("client.sock");
-    let arguments = [
-        "status",
-        "--json",
-        "--socket",
-        socket.to_str().expect("a path"),
-    ];
-    let report = site.topology.terminal().run(BENTPIPE, &arguments);
-    let report: Value = serde_json::from_str(&report.expect("a status")).expect("a report");
-    let metering = &report["metering"];
+    let metering = metering(&site);
     let used = metering["used_bytes"].as_u64().expect("a figure");
     assert_eq!(metering["used_up"], true, "{metering}");
     assert!((CAP..CAP + LATE).contains(&used), "{metering}");
@@ -102,6 +94,57 @@ fn at_its_cap_the_tunnel_ends_and_nothing_leaves_in_clear() {
     );
     let crossed = capture.stop().expect("a whole capture");
     assert_eq!(crossed.tunnel_packets, 0, "{crossed}");
+}
+
+/// The metering of the client's `status`.
+fn metering(site: &Site) -> Value {
+    let socket = site.client_home().join("client.sock");
+    let socket = socket.to_str().expect("a path");
+    let arguments = ["status", "--json", "--socket", socket];
+    let report = site.topology.terminal().run(BENTPIPE, &arguments);
+    let report: Value = serde_json::from_str(&report.expect("a status")).expect("a report");
+    report["metering"].clone()
+}
+
+#[test]
+fn a_count_that_cannot_be_written_is_told_each_time_and_shown_until_it_can() {
+    if !privileged("metering: a count that cannot be written") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        scenario: fast_geo(),
+        client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n[metering]\ncap = \"100 MB\"\n"
+            .into(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    // A directory where the new content is to be written.
+    let in_the_way = site.client_home().join("state/usage.json.bentpipe-new");
+    let [route, _] = site.routes();
+    // More than a hundredth of the cap is written soon.
+    let grow = || {
+        let transfer = Transfer::start(&route, Way::Download, 2_000_000).expect("a transfer");
+        transfer.finish_whole().expect("a whole transfer");
+    };
+    let told = |text: &str, times: usize| {
+        let deadline = Instant::now() + PATIENCE;
+        while site.client().stderr_text().matches(text).count() < times {
+            assert!(Instant::now() < deadline, "{text}: {}", site.logs());
+            thread::sleep(Duration::from_millis(100));
+        }
+    };
+    for time in 1..=2 {
+        fs::create_dir_all(&in_the_way).expect("the directory is ours");
+        grow();
+        told("`cap` of [metering] counts anew after a restart", time);
+        let metering = metering(&site);
+        let fault = metering["fault"].as_str().unwrap_or_default();
+        assert!(fault.contains("usage.json cannot be written"), "{metering}");
+        fs::remove_dir(&in_the_way).expect("it is ours");
+        grow();
+        told("usage.json is written again", time);
+    }
+    assert_eq!(metering(&site)["fault"], Value::Null);
 }
 
 /// Expects that the bytes of a file are on the disk before its name is, and that its directory follows.

@@ -168,7 +168,7 @@ mod tests {
         let memory = PathMemory::load(&directory, Role::Server);
         memory.learn(key, &saved());
         memory.write();
-        assert!(memory.file.complained());
+        assert!(memory.file.is_at_fault());
         fs::remove_dir_all(directory).expect("the directory is ours");
     }
 }

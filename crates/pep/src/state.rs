@@ -8,13 +8,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bentpipe_config::directory;
 use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
+
+use crate::throttle::LastingFault;
 
 /// Opens a regular file for reading.
 ///
@@ -142,7 +144,8 @@ struct FileShared {
     /// Number of contents so far.
     newest: AtomicU64,
     writing: Mutex<()>,
-    complained: AtomicBool,
+    /// Reason why the file cannot be written.
+    fault: Mutex<LastingFault>,
     directory: Mutex<DirectorySeen>,
 }
 
@@ -165,7 +168,7 @@ impl StateFile {
             what,
             newest: AtomicU64::new(0),
             writing: Mutex::default(),
-            complained: AtomicBool::new(false),
+            fault: Mutex::default(),
             directory: Mutex::default(),
         }))
     }
@@ -249,10 +252,10 @@ impl StateFile {
         self.0.newest.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// True if a write has failed so far.
+    /// True if the last write has failed.
     #[cfg(test)]
-    pub(crate) fn complained(&self) -> bool {
-        self.0.complained.load(Ordering::Relaxed)
+    pub(crate) fn is_at_fault(&self) -> bool {
+        self.0.fault().text().is_some()
     }
 }
 
@@ -263,16 +266,21 @@ impl FileShared {
             // A newer content is on its way, or on the disk.
             return;
         }
-        if let Err(error) = replace(&self.path, bytes)
-            && !is_lost(directory(&self.path))
-            && !self.complained.swap(true, Ordering::Relaxed)
-        {
-            tracing::warn!(
-                "cannot remember {} in {}: {error}; set `state_dir`",
-                self.what,
-                self.path.display()
-            );
+        let path = self.path.display();
+        match replace(&self.path, bytes) {
+            Ok(()) if self.fault().is_over() => tracing::info!("{path} is written again"),
+            Err(error) if self.fault().is_news(&error) && !is_lost(directory(&self.path)) => {
+                tracing::warn!(
+                    "cannot remember {} in {path}: {error}; make room, or set `state_dir`",
+                    self.what
+                );
+            }
+            Ok(()) | Err(_) => {}
         }
+    }
+
+    fn fault(&self) -> MutexGuard<'_, LastingFault> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -332,7 +340,15 @@ mod tests {
         assert!(content == b"soon" || content == b"new", "{content:?}");
         file.replace_now(b"last");
         assert_eq!(fs::read(&path).expect("it was written"), b"last");
-        assert!(!file.complained());
+        assert!(!file.is_at_fault());
+        // A directory where the new content is to be written.
+        let in_the_way = directory.join("a.json.bentpipe-new");
+        fs::create_dir(&in_the_way).expect("the directory is ours");
+        file.replace_now(b"lost");
+        assert!(file.is_at_fault());
+        fs::remove_dir(&in_the_way).expect("it is ours");
+        file.replace_now(b"last");
+        assert!(!file.is_at_fault(), "it is written again");
         fs::remove_dir_all(directory).expect("the directory is ours");
     }
 }

@@ -16,6 +16,7 @@ use crate::les::LesTraffic;
 use crate::shard::Shard;
 use crate::sle_traffic::SleTraffic;
 use crate::status::{self, size};
+use crate::throttle::LastingFault;
 use crate::{process, state};
 use bentpipe_tunnel::engine::Engine;
 use usage::{ClockNews, Saved, Usage};
@@ -52,8 +53,8 @@ pub(super) struct Meter {
     written: (Instant, u64),
     /// The cap is reached.
     used_up: bool,
-    /// Writing has failed, and the operator has heard of it.
-    complained: bool,
+    /// Reason why the count cannot be written.
+    fault: LastingFault,
 }
 
 impl Meter {
@@ -73,7 +74,7 @@ impl Meter {
             file,
             written: (process::now(), 0),
             used_up: false,
-            complained: false,
+            fault: LastingFault::none(),
         };
         meter.usage.look(process::since_1970(), 0);
         meter.written.1 = meter.usage.used(0);
@@ -107,14 +108,18 @@ impl Meter {
         let count = self.usage.to_save(self.crossed(shard));
         self.written = (process::now(), count.bytes());
         let bytes = serde_json::to_vec(&count).expect("a count has string keys only");
-        if let Err(error) = state::replace(&self.file, &bytes)
-            && !state::is_lost(bentpipe_config::directory(&self.file))
-            && !std::mem::replace(&mut self.complained, true)
-        {
-            tracing::warn!(
-                "cannot write {}: {error}: `cap` of [metering] counts anew after a restart; set `state_dir`",
-                self.file.display()
-            );
+        let file = self.file.display();
+        match state::replace(&self.file, &bytes) {
+            Ok(()) if self.fault.is_over() => tracing::info!("{file} is written again"),
+            Err(error)
+                if self.fault.is_news(&error)
+                    && !state::is_lost(bentpipe_config::directory(&self.file)) =>
+            {
+                tracing::warn!(
+                    "cannot write {file}: {error}: `cap` of [metering] counts anew after a restart; make room, or set `state_dir`"
+                );
+            }
+            Ok(()) | Err(_) => {}
         }
     }
 
@@ -242,6 +247,13 @@ impl Meter {
         }
     }
 
+    /// Words for `status` while the count cannot be written.
+    fn unwritten(&self) -> Option<String> {
+        let file = self.file.display();
+        let fault = self.fault.text()?;
+        Some(format!("{file} cannot be written ({fault})"))
+    }
+
     /// The figures of `status`.
     pub(super) fn report(&self, shard: &Shard) -> Option<status::Metering> {
         let config = self.config;
@@ -254,6 +266,7 @@ impl Meter {
                 .price_per_mb
                 .map(|price| used_bytes as f64 / 1e6 * price),
             used_up: self.used_up,
+            fault: self.unwritten(),
         })
     }
 }

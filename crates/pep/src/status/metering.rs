@@ -8,7 +8,7 @@ use super::format::size;
 use crate::config::Period;
 
 /// Bytes on the link in both directions, IP packets whole, in the present period.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metering {
     /// Period that is counted as one: a month, a day or the time since the daemon started.
     #[serde(default)]
@@ -23,6 +23,9 @@ pub struct Metering {
     pub cost: Option<f64>,
     /// The cap is reached.
     pub used_up: bool,
+    /// Reason why the count would begin anew after a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
 impl Display for Metering {
@@ -39,8 +42,11 @@ impl Display for Metering {
         if let Some(cap) = self.cap_bytes {
             write!(f, ", {} left", size(cap.saturating_sub(self.used_bytes)))?;
         }
-        match self.cost {
-            Some(cost) => write!(f, ", costs {cost:.2}"),
+        if let Some(cost) = self.cost {
+            write!(f, ", costs {cost:.2}")?;
+        }
+        match &self.fault {
+            Some(fault) => write!(f, "; {fault}, and counts anew after a restart"),
             None => Ok(()),
         }
     }
