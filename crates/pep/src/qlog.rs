@@ -87,7 +87,7 @@ impl Qlog {
             .ok()?;
         let mut config = QlogConfig::default();
         config
-            .writer(Box::new(Corrected::new(self.role, file)))
+            .writer(Box::new(Corrected::new(self.role, path, file)))
             .title(Some(format!("bentpipe {}", self.role)))
             .description(Some(name))
             .start_time(now);
@@ -95,10 +95,12 @@ impl Qlog {
     }
 }
 
-/// Passes records on until the file is full. In the first one it names the vantage point, which quinn does not know; in
+/// Passes records on until the file is full, or cannot be written. In the first one it names the vantage point, which quinn does not know; in
 /// metrics it writes times in milliseconds, as qlog has them, where quinn writes seconds.
 struct Corrected<W: Write = BufWriter<File>> {
     to: W,
+    /// Path of the file, for the log.
+    path: PathBuf,
     role: Role,
     record: Vec<u8>,
     first: bool,
@@ -106,9 +108,10 @@ struct Corrected<W: Write = BufWriter<File>> {
 }
 
 impl Corrected {
-    fn new(role: Role, file: File) -> Self {
+    fn new(role: Role, path: PathBuf, file: File) -> Self {
         Self {
             to: BufWriter::new(file),
+            path,
             role,
             record: Vec::new(),
             first: true,
@@ -119,7 +122,7 @@ impl Corrected {
 
 impl<W: Write> Corrected<W> {
     /// A record is complete, with its separator in front and its newline.
-    fn pass_on(&mut self) -> io::Result<()> {
+    fn pass_on(&mut self) {
         let first = std::mem::take(&mut self.first);
         if let Some(corrected) = correct(&self.record, self.role, first) {
             self.record = corrected;
@@ -127,13 +130,21 @@ impl<W: Write> Corrected<W> {
         let length = self.record.len() as u64;
         // Once one does not fit, none does: a trace with holes would mislead.
         self.left = self.left.saturating_sub(length);
-        let result = if self.left > 0 {
-            self.to.write_all(&self.record)
-        } else {
-            Ok(())
-        };
+        if self.left > 0
+            && let Err(error) = self.to.write_all(&self.record)
+        {
+            self.end(&error);
+        }
         self.record.clear();
-        result
+    }
+
+    /// Ends the trace: quinn would warn of each record that fails, several for each packet.
+    fn end(&mut self, error: &io::Error) {
+        self.left = 0;
+        tracing::warn!(
+            "the trace {} ends here: {error}; make room, later connections are traced again",
+            self.path.display()
+        );
     }
 }
 
@@ -169,14 +180,19 @@ impl<W: Write> Write for Corrected<W> {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.record.extend_from_slice(part);
             if part.ends_with(b"\n") || self.record.len() > MAX_RECORD {
-                self.pass_on()?;
+                self.pass_on();
             }
         }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
+        if self.left > 0
+            && let Err(error) = self.to.flush()
+        {
+            self.end(&error);
+        }
+        Ok(())
     }
 }
 
@@ -184,9 +200,10 @@ impl<W: Write> Write for Corrected<W> {
 mod tests {
     use super::*;
 
-    fn writer(left: u64) -> Corrected<Vec<u8>> {
+    fn writer<W: Write + Default>(left: u64) -> Corrected<W> {
         Corrected {
-            to: Vec::new(),
+            to: W::default(),
+            path: PathBuf::new(),
             role: Role::Server,
             record: Vec::new(),
             first: false,
@@ -196,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_full_trace_ends_with_a_whole_record() {
-        let mut writer = writer(100);
+        let mut writer = writer::<Vec<u8>>(100);
         let record = b"\x1e{\"name\":\"packet_sent\"}\n";
         for part in record.repeat(9).chunks(7) {
             writer.write_all(part).expect("memory");
@@ -204,9 +221,39 @@ mod tests {
         assert_eq!(writer.to, record.repeat(4));
     }
 
+    /// Disk without room.
+    #[derive(Default)]
+    struct Full {
+        tried: u32,
+    }
+
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            self.tried += 1;
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.write(b"").map(drop)
+        }
+    }
+
+    #[test]
+    fn a_disk_without_room_ends_a_trace_and_is_tried_once() {
+        let mut writer = writer::<Full>(MAX_FILE);
+        let record = b"\x1e{\"name\":\"packet_sent\"}\n";
+        for _ in 0..9 {
+            writer
+                .write_all(record)
+                .expect("no error for quinn to tell");
+            writer.flush().expect("no error for quinn to tell");
+        }
+        assert_eq!((writer.to.tried, writer.left), (1, 0));
+    }
+
     #[test]
     fn times_are_milliseconds_and_the_vantage_point_is_named() {
-        let mut writer = writer(1000);
+        let mut writer = writer::<Vec<u8>>(1000);
         writer.first = true;
         writer
             .write_all(b"\x1e{\"trace\":{\"vantage_point\":{\"type\":\"unknown\"}}}\n")
