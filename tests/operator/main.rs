@@ -11,6 +11,7 @@ mod config_errors;
 mod doctor;
 mod doctor_origin;
 mod doctor_pep;
+mod full_disk;
 mod joining;
 mod log;
 mod measure;

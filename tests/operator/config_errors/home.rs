@@ -195,9 +195,14 @@ impl Running {
         running
     }
 
+    /// Number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.as_ref().expect("it runs").id()
+    }
+
     /// Sends it the signal of this name.
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.0.as_ref().expect("it runs").id().to_string();
+        let pid = self.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(sent.is_ok_and(|status| status.success()), "no {name}");
     }
