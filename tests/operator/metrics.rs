@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
 use bentpipe_testbed::daemon::free_port;
@@ -111,4 +112,37 @@ fn metrics_elsewhere_need_a_restart() {
     std::thread::sleep(Duration::from_millis(500));
     let ended = daemon.stop();
     assert!(ended.stderr.contains("metrics.listen"), "{}", ended.stderr);
+}
+
+/// Has the process open no more descriptors than this, until it raises its limit.
+fn limit(daemon: &Running, most: u32) {
+    let (pid, limit) = (daemon.id().to_string(), format!("--nofile={most}:"));
+    let status = Command::new("prlimit")
+        .args(["--pid", &pid, &limit])
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "prlimit");
+}
+
+/// Eight places of the metrics, and both ways to the responder, meet the same error.
+#[test]
+fn a_daemon_without_descriptors_says_so_once() {
+    let home = Home::new();
+    let responder = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let text = std::fs::read_to_string(home.path("server.toml")).expect("a file");
+    let table = format!("[responder]\nlisten = \"{responder}\"\n");
+    home.write("server.toml", &format!("{text}\n{table}"));
+    let (daemon, metrics) = start(&home, "server");
+    // All is set up once it answers.
+    ask(metrics, "GET /metrics");
+    limit(&daemon, 4);
+    let connect = |to| TcpStream::connect(to).expect("it listens");
+    let _waiting = [metrics, responder, metrics, responder].map(connect);
+    std::thread::sleep(Duration::from_secs(3));
+    // Stopping takes descriptors again.
+    limit(&daemon, 1024);
+    let log = daemon.stop().stderr;
+    let count = |text| log.matches(text).count();
+    assert_eq!(count("no file descriptors left"), 1, "{log}");
+    let others = ["cannot serve the", "the responder cannot accept"].map(count);
+    assert_eq!(others, [0, 0], "{log}");
 }

@@ -24,7 +24,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use crate::process::{RunError, canonical};
+use crate::process::{self, RunError, canonical};
+use crate::throttle::Throttle;
 
 /// Time that a connection has from its first byte to the last of the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -50,6 +51,8 @@ pub(crate) struct Web {
     listener: Option<TcpListener>,
     /// Name in the log of what is served.
     what: &'static str,
+    /// Throttle of the line about failures to accept: every place has the same.
+    told: Throttle,
 }
 
 impl Web {
@@ -75,7 +78,11 @@ impl Web {
             })
         };
         let listener = listen.map(bind).transpose()?;
-        Ok(Self { listener, what })
+        Ok(Self {
+            listener,
+            what,
+            told: Throttle::new(),
+        })
     }
 
     /// True if there is an address to serve.
@@ -115,7 +122,9 @@ impl Web {
                 }
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    tracing::warn!("cannot serve the {}: {error}", self.what);
+                    if !process::tell_of_files(&error) && self.told.is_due(process::now()) {
+                        tracing::warn!("cannot serve the {}: {error}", self.what);
+                    }
                     sleep(PAUSE).await;
                 }
             }

@@ -35,6 +35,7 @@ use crate::bucket::Bucket;
 use crate::config::{Bounds, Responder as Config};
 use crate::filler::{self, Filler};
 use crate::process::{self, RunError};
+use crate::throttle::Throttle;
 use grants::Grants;
 
 /// Time that a connection may take in all: 64 MiB at 1 Mbit/s, and some.
@@ -79,6 +80,8 @@ struct ResponderShared {
     grants: Mutex<Grants>,
     /// Incompressible bytes, sent again and again.
     block: Bytes,
+    /// Throttle of the line about failures to accept.
+    told: Throttle,
 }
 
 impl ResponderServer {
@@ -126,6 +129,7 @@ impl ResponderServer {
             port: doors.port,
             grants: Mutex::default(),
             block: filler::block(),
+            told: Throttle::new(),
         });
         tokio::join!(
             admit(&doors.inside, &shared, Door::Inside),
@@ -160,7 +164,9 @@ async fn admit(listener: &TcpListener, shared: &Arc<ResponderShared>, way: Door)
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
-                tracing::warn!("the responder cannot accept: {error}");
+                if !process::tell_of_files(&error) && shared.told.is_due(process::now()) {
+                    tracing::warn!("the responder cannot accept: {error}");
+                }
                 sleep(PAUSE).await;
                 continue;
             }
