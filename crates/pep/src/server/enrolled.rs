@@ -45,7 +45,7 @@ fn read(file: &Path) -> Option<Records> {
     const MEND: &str = "clients that joined by a code are not known, and nobody can join; put a copy back, or remove the file \
                         so that all join anew, and send the server SIGHUP";
     match state::read(file, MOST) {
-        Ok(bytes) => serde_json::from_slice(&bytes)
+        Ok(bytes) => parse(&bytes)
             .inspect_err(|error| {
                 tracing::error!("{} is damaged ({error}): {MEND}", file.display());
             })
@@ -56,6 +56,18 @@ fn read(file: &Path) -> Option<Records> {
             None
         }
     }
+}
+
+/// Records in the content of a file. A key that is none makes all of it untrue: its client would be unknown, and its code used.
+fn parse(bytes: &[u8]) -> Result<Records, String> {
+    let records: Records = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    for (enrolment, record) in &records {
+        for key in [enrolment, &record.key] {
+            key.parse::<PublicKey>()
+                .map_err(|error| format!("`{key}`: {error}"))?;
+        }
+    }
+    Ok(records)
 }
 
 impl Recorded {
@@ -183,6 +195,32 @@ mod tests {
         std::fs::write(&file, "{").expect("written");
         recorded.read_again();
         assert_eq!(recorded.of(&enrolment), Some(client));
+    }
+
+    #[test]
+    fn a_key_that_is_none_damages_the_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join(FILE);
+        let [enrolment, client, other, late] = keys();
+        let join = |recorded: &Recorded, enrolment, key| recorded.enrol(enrolment, 1000, key, 1);
+        let first = Recorded::load(directory.path());
+        assert_eq!(join(&first, &enrolment, &client), (EnrolCode::Ok, 0));
+        let whole = std::fs::read_to_string(&file).expect("the file");
+        for key in [&enrolment, &client].map(ToString::to_string) {
+            let damaged = whole.replace(&key, &key[1..]);
+            std::fs::write(&file, &damaged).expect("written");
+            let recorded = Recorded::load(directory.path());
+            // Nobody hears that the code was used, and nothing is written over.
+            for (enrolment, key) in [(&enrolment, &client), (&other, &late)] {
+                assert_eq!(join(&recorded, enrolment, key), (EnrolCode::Internal, 0));
+            }
+            assert_eq!(std::fs::read_to_string(&file).expect("the file"), damaged);
+        }
+        std::fs::write(&file, &whole).expect("written");
+        assert_eq!(
+            Recorded::load(directory.path()).of(&enrolment),
+            Some(client)
+        );
     }
 
     #[test]
