@@ -257,8 +257,14 @@ fn a_code_makes_a_link_for_one_client() {
     );
 
     site.join("thief", &code);
-    let _thief = site.start_client("thief");
+    let thief = site.start_client("thief");
     site.wait_for("thief", "the code was used on 20");
+
+    // Whoever has the code may try as often as he likes.
+    drop(thief);
+    site.join("other", &code);
+    let _other = site.start_client("other");
+    site.wait_for("other", "the code was used on 20");
 
     let ended = server.stop();
     assert!(
@@ -266,6 +272,8 @@ fn a_code_makes_a_link_for_one_client() {
         "{}",
         ended.stderr
     );
+    let refused = "terminal-1 cannot join: its code was used on 20";
+    assert_eq!(ended.stderr.matches(refused).count(), 1, "{}", ended.stderr);
     let _server = site.start_server();
     site.wait_for("one", "ready");
     fs::remove_file(site.path("one").join("join.key")).expect("it may be deleted");

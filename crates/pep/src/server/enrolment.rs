@@ -60,9 +60,55 @@ impl Sessions {
         let client = self.shared.clients.enrolment_name(&enrolment);
         match code {
             EnrolCode::Ok => tracing::info!(client, "joined"),
-            refused => tracing::warn!(client, "cannot join: {refused:?}"),
+            // What could not be recorded has a line already, which says why.
+            EnrolCode::Internal => {}
+            EnrolCode::Used | EnrolCode::Expired | EnrolCode::KeyTaken => {
+                // Whoever has the code may try as often as he likes.
+                let notices = &self.shared.notices;
+                notices.tell_of_client(&client, &format!("cannot join: {code:?}"), |name| {
+                    format!("{name} cannot join: {}", explain(code, at, name))
+                });
+            }
         }
         self.shard
             .change(id, |connection| connection.tunnel.enrolled(code, at));
+    }
+}
+
+/// Explains to the operator why the client `name` may not join; `at` is when its code became void, in seconds since 1970.
+fn explain(code: EnrolCode, at: u64, name: &str) -> String {
+    let at = process::date(at);
+    let renew = format!(
+        "`bentpipe server remove {name}`, then `bentpipe server add {name}` give it a new code"
+    );
+    match code {
+        EnrolCode::Used => format!(
+            "its code was used on {at} for another key; if that was not this client, somebody else has its place: {renew}"
+        ),
+        EnrolCode::Expired => format!("its code has expired on {at}; {renew}"),
+        EnrolCode::KeyTaken => {
+            "its key is another client's, or none; have it make a new key, and join again"
+                .to_owned()
+        }
+        EnrolCode::Internal | EnrolCode::Ok => "its key could not be recorded".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_the_cause_and_the_mend() {
+        let said = |code| explain(code, 1_800_000_000, "ship-2");
+        for code in [EnrolCode::Used, EnrolCode::Expired] {
+            let line = said(code);
+            for part in ["2027-01-15", "server remove ship-2", "server add ship-2"] {
+                assert!(line.contains(part), "{line}");
+            }
+        }
+        assert!(said(EnrolCode::Used).contains("for another key"));
+        assert!(said(EnrolCode::Expired).contains("expired"));
+        assert!(said(EnrolCode::KeyTaken).contains("a new key"));
     }
 }
