@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
-use bentpipe_testbed::breakable::BreakableNft;
+use bentpipe_testbed::failing::FailingTool;
 use bentpipe_testbed::namespace::namespace;
 use bentpipe_testbed::privileged;
 
@@ -227,7 +227,7 @@ fn without_rules_nothing_crosses_the_uplink() {
     }
     let around = Neighbours::new();
     let tools = tempfile::tempdir().expect("a directory");
-    let nft = BreakableNft::new(tools.path()).expect("a script");
+    let nft = FailingTool::new(tools.path(), "nft").expect("a tool");
     let mut program = around.machine.command(BENTPIPE);
     nft.put_first(&mut program).expect("a path");
     let prefix = format!("bp-upb-{}", std::process::id());
@@ -259,7 +259,7 @@ fn without_rules_nothing_crosses_the_uplink() {
     let (_, said) = emulator.stop();
     for line in [
         "rules cannot be put back",
-        "no memory",
+        "Cannot allocate memory",
         "; nothing crosses it meanwhile; trying on",
     ] {
         assert!(said.contains(line), "{line}: {said}");

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_emulator::topology::{GATEWAY_WAN, Process, USER, WEB};
-use bentpipe_testbed::breakable::BreakableNft;
+use bentpipe_testbed::failing::FailingTool;
 use bentpipe_testbed::peer::{PATIENCE, Service, who};
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::Place;
@@ -35,8 +35,8 @@ fn site(client_tables: &str) -> Site {
 }
 
 /// A client whose tunnel is up, and an `nft` of its own.
-fn client(site: &Site) -> (Process, BreakableNft) {
-    let nft = BreakableNft::new(site.client_home()).expect("a script");
+fn client(site: &Site) -> (Process, FailingTool) {
+    let nft = FailingTool::new(&site.client_home().join("state"), "nft").expect("a tool");
     let client = start::client(site, |program| nft.put_first(program).expect("a path"));
     let client = client.expect("a client");
     client.wait_for_line("ready", SOON).expect("a tunnel");

@@ -57,7 +57,7 @@ fn with_nft(name: &str, case: impl FnOnce(&mut Site, &Process, &FailingTool) -> 
     fs::create_dir(&state).expect("a directory");
     let nft = FailingTool::new(&state, "nft").expect("a tool");
     let mut led = Ok(());
-    let server = start::server(&site, |command| led = nft.lead(command)).expect("a server");
+    let server = start::server(&site, |command| led = nft.put_first(command)).expect("a server");
     led.expect("a search path");
     let result = server
         .wait_for_line("ready", SOON)

@@ -19,7 +19,7 @@ impl FailingTool {
         fs::create_dir_all(&directory)?;
         let fails = directory.join("fails");
         let script = format!(
-            "#!/bin/sh\nif [ -e '{}' ]; then echo 'Cannot allocate memory' >&2; exit 1; fi\n\
+            "#!/bin/sh\nif [ -e '{}' ]; then echo \"Cannot allocate memory: $(tail -n 1)\" >&2; exit 1; fi\n\
              PATH=${{PATH#*:}}\nexport PATH\nexec {name} \"$@\"\n",
             fails.display()
         );
@@ -32,14 +32,14 @@ impl FailingTool {
         Ok(Self { directory })
     }
 
-    /// Has `command` find the tool.
-    pub fn lead(&self, command: &mut Command) -> Result<()> {
+    /// Has `command` find the tool before the system's own.
+    pub fn put_first(&self, command: &mut Command) -> Result<()> {
         let path = std::env::var("PATH").context("a search path")?;
         command.env("PATH", format!("{}:{path}", self.directory.display()));
         Ok(())
     }
 
-    /// Has the tool fail from now on.
+    /// Has the tool fail from now on, in words of its own: with the last line of what it was told.
     pub fn fail(&self) -> Result<()> {
         Ok(fs::write(self.directory.join("fails"), "")?)
     }

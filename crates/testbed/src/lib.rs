@@ -15,7 +15,6 @@
     reason = "sites and daemons are watched by the machine's clock"
 )]
 
-pub mod breakable;
 mod captured;
 pub mod clients;
 pub mod daemon;

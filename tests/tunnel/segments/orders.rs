@@ -100,7 +100,7 @@ fn says_what_stays(site: &mut PepSite) -> Result<()> {
     let state = site.home(PEP).join("state");
     fs::create_dir(&state)?;
     let nft = FailingTool::new(&state, "nft")?;
-    site.run_with(PEP, |command| nft.lead(command))?;
+    site.run_with(PEP, |command| nft.put_first(command))?;
     nft.fail()?;
     let log = site.stop(PEP)?;
     let stays = "table inet bentpipe_pep stays in the kernel: ";
@@ -108,7 +108,7 @@ fn says_what_stays(site: &mut PepSite) -> Result<()> {
     ensure!(log.contains(stays) && log.contains(mend), "{log}");
     // The next one replaces it, and stops without a word.
     nft.work()?;
-    site.run_with(PEP, |command| nft.lead(command))?;
+    site.run_with(PEP, |command| nft.put_first(command))?;
     let log = site.stop(PEP)?;
     ensure!(!log.contains("stays in the kernel"), "{log}");
     let tables = site.place(PEP).run("nft", &["list", "tables"])?;
