@@ -19,6 +19,7 @@ mod stopping_proxy;
 mod tls_restart;
 mod trace;
 mod transparent;
+mod two_addresses;
 mod two_servers;
 mod wire;
 

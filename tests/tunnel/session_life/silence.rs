@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_emulator::topology::{GATEWAY_SAT, GATEWAY_SAT6, LINK_DEVICE, Process, WEB6};
+use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE, Process, WEB6};
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::peer::{Service, echo};
 use bentpipe_testbed::route::Place;
@@ -23,7 +23,7 @@ use super::{RTT, SLACK, SOON, connect, echo_address, exchange, link, on_site};
 use crate::BENTPIPE;
 
 /// Silence after which another server is tried, and what may pass until it is told and up: probes, attempt, grace.
-const LEFT: Duration = Duration::from_secs(30);
+pub(super) const LEFT: Duration = Duration::from_secs(30);
 
 /// Age that a tunnel has before it is made to fail.
 const OLD: Duration = Duration::from_secs(6);
@@ -39,7 +39,7 @@ fn status(site: &Site, arguments: &[&str]) -> Result<(i32, String)> {
 }
 
 /// Somebody on the internet who answers everything.
-fn echo_service(site: &Site) -> Result<Service> {
+pub(super) fn echo_service(site: &Site) -> Result<Service> {
     Service::start(&Place::from(site.topology.web()), echo_address(), echo)
 }
 
@@ -355,54 +355,6 @@ fn shows_no_other_tunnel(site: &Site, over: &AtomicBool) -> Result<()> {
     }
     println!("{looks} looks");
     Ok(())
-}
-
-/// A server with two addresses, of which one is lost: the client goes on by the other, and is listed once before long.
-#[test]
-#[ignore = "takes a minute and a half; `make test-full` runs it"]
-fn a_tunnel_that_was_left_for_another_address_is_not_listed_for_long() {
-    on_site_unstarted("two addresses", |site| {
-        let file = site.client_file();
-        let text = fs::read_to_string(&file)?;
-        let key = text.split("public_key = \"").nth(1).context("a key")?;
-        let key = key.split('"').next().context("a key")?.to_owned();
-        let second = format!(
-            "[[server]]\naddress = \"[{GATEWAY_SAT6}]:{PORT}\"\npublic_key = \"{key}\"\n[link]"
-        );
-        edit(&file, "[server]", "[[server]]")?;
-        edit(&file, "[link]", &second)?;
-        let both = format!("listen = \":{PORT}\"");
-        edit(
-            &site.server_file(),
-            &format!("listen = \"{GATEWAY_SAT}:{PORT}\""),
-            &both,
-        )?;
-        site.start_server()?;
-        site.start_client()?;
-        let table = format!(
-            "add table inet deaf; add chain inet deaf input {{ type filter hook input priority -300; }}; \
-             add rule inet deaf input meta nfproto ipv4 udp dport {PORT} drop"
-        );
-        site.topology.gateway().run("nft", &[&table])?;
-        let web = echo_service(site)?;
-        let _ = connect(site, web.address, LEFT).and_then(|mut flow| exchange(&mut flow));
-        site.client().wait_for_line("takes over", LEFT)?;
-        let listed = || -> Result<usize> {
-            let mut command = Command::new(BENTPIPE);
-            let socket = site.topology.directory().join("server.sock");
-            command.args(["status", "--json", "--socket"]).arg(socket);
-            let status: Value = serde_json::from_slice(&command.output()?.stdout)?;
-            Ok(status["clients"].as_array().context("clients")?.len())
-        };
-        let deadline = Instant::now() + Duration::from_secs(75);
-        while listed()? != 1 {
-            ensure!(Instant::now() < deadline, "it is listed twice");
-            thread::sleep(Duration::from_secs(1));
-        }
-        site.server()
-            .wait_for_line("the client has a newer one", SOON)?;
-        exchange(&mut connect(site, web.address, SOON)?)
-    });
 }
 
 /// Runs `test` on a site whose daemons do not run yet.

@@ -97,6 +97,11 @@ impl Filter {
         self.from
     }
 
+    /// Name of the client.
+    pub(super) fn client_name(&self) -> &str {
+        &self.client.name
+    }
+
     pub(super) fn assigned(&self) -> &Assigned {
         &self.assigned
     }

@@ -207,27 +207,16 @@ impl Packets {
         )
     }
 
-    /// Packets for this client go to `place` from now on.
+    /// Has packets for this client go to `place`, as long as no newer connection of it lives.
     pub(super) fn enter(&self, filter: &Filter, place: Place) {
         let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
-        let assigned = filter.assigned();
-        for address in &assigned.addresses {
-            routes.addresses.insert(*address, place);
-        }
-        let routed = &assigned.routed;
-        routes
-            .prefixes
-            .retain(|(prefix, _)| !routed.contains(prefix));
-        routes
-            .prefixes
-            .extend(routed.iter().map(|prefix| (*prefix, place)));
+        routes.enter(filter.client_name(), filter.assigned(), place);
     }
 
-    /// Nothing goes to `place` any more.
+    /// Has nothing go to `place` any more.
     pub(super) fn leave(&self, place: Place) {
         let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
-        routes.addresses.retain(|_, at| *at != place);
-        routes.prefixes.retain(|(_, at)| *at != place);
+        routes.leave(place);
     }
 
     /// Lets the packets that came through `connection` go on, as far as its client's `filter` permits.
