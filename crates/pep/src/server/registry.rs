@@ -2,6 +2,7 @@
 //! connection lives.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::mpsc;
@@ -17,27 +18,27 @@ const MAX_CONNECTIONS: usize = 8;
 /// Connections, each with the client that it speaks for.
 pub(super) struct Registry {
     shards: Vec<mpsc::UnboundedSender<Command>>,
-    current: Mutex<HashMap<PublicKey, PublishPlace>>,
+    speaking: Mutex<HashMap<PublicKey, ClientProcess>>,
     /// Connection that has published ports, by client.
     publishing: Mutex<HashMap<PublicKey, (u8, ConnectionId)>>,
     /// Every connection, by client and in the order of arrival.
     all: Mutex<HashMap<PublicKey, VecDeque<(u8, ConnectionId)>>>,
 }
 
-#[derive(Clone, Copy)]
-struct PublishPlace {
+/// Process that speaks for a client.
+struct ClientProcess {
     instance: u64,
     /// Process of the client that this one has replaced.
     former: Option<u64>,
-    shard: u8,
-    connection: ConnectionId,
+    /// Its connections, in the order of their HELLOs. A client may give up a newer one for an older one that it hears again.
+    places: Vec<(u8, ConnectionId)>,
 }
 
 impl Registry {
     pub(super) fn new(shards: Vec<mpsc::UnboundedSender<Command>>) -> Self {
         Self {
             shards,
-            current: Mutex::default(),
+            speaking: Mutex::default(),
             publishing: Mutex::default(),
             all: Mutex::default(),
         }
@@ -55,8 +56,8 @@ impl Registry {
         }
     }
 
-    /// A client said HELLO as process `instance`. The connection of an earlier process is closed:
-    /// nobody is left to read what its flows receive. True if this process had been replaced by that one: both are alive, and
+    /// A client said HELLO as process `instance`. All connections of an earlier process are closed:
+    /// nobody is left to read what their flows receive. True if this process had been replaced by that one: both are alive, and
     /// have one key.
     pub(super) fn arrive(
         &self,
@@ -65,36 +66,39 @@ impl Registry {
         shard: u8,
         connection: ConnectionId,
     ) -> bool {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = current.get(&key).copied();
-        let old = known.filter(|old| old.instance != instance);
-        let former = match old {
-            Some(old) => Some(old.instance),
-            None => known.and_then(|known| known.former),
-        };
-        let place = PublishPlace {
+        let place = (shard, connection);
+        let mut speaking = self.speaking.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = speaking.entry(key).or_insert_with(|| ClientProcess {
             instance,
-            former,
-            shard,
-            connection,
-        };
-        current.insert(key, place);
-        if let Some(old) = old {
-            let _ = self.shards[usize::from(old.shard)].send(Command::Replaced(old.connection));
+            former: None,
+            places: Vec::new(),
+        });
+        if process.instance == instance {
+            process.places.push(place);
+            return false;
         }
-        old.is_some_and(|old| old.former == Some(instance))
+        let next = ClientProcess {
+            instance,
+            former: Some(process.instance),
+            places: vec![place],
+        };
+        let old = mem::replace(process, next);
+        for (shard, connection) in old.places {
+            let _ = self.shards[usize::from(shard)].send(Command::Replaced(connection));
+        }
+        old.former == Some(instance)
     }
 
-    /// True if the client of a connection has said HELLO on another one since.
+    /// True if the client of a connection has said HELLO on another one since, which lives.
     pub(super) fn is_superseded(
         &self,
         key: &PublicKey,
         shard: u8,
         connection: ConnectionId,
     ) -> bool {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let newest = current.get(key);
-        newest.is_some_and(|at| (at.shard, at.connection) != (shard, connection))
+        let speaking = self.speaking.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = speaking.get(key).and_then(|process| process.places.last());
+        newest.is_some_and(|newest| *newest != (shard, connection))
     }
 
     /// A connection publishes ports; an older one of the same client yields its own.
@@ -111,25 +115,26 @@ impl Registry {
 
     /// A connection is over.
     pub(super) fn leave(&self, key: &PublicKey, shard: u8, connection: ConnectionId) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current
-            .get(key)
-            .is_some_and(|at| at.shard == shard && at.connection == connection)
-        {
-            current.remove(key);
+        let place = (shard, connection);
+        let mut speaking = self.speaking.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(process) = speaking.get_mut(key) {
+            process.places.retain(|at| *at != place);
+            if process.places.is_empty() {
+                speaking.remove(key);
+            }
         }
-        drop(current);
+        drop(speaking);
         let mut publishing = self
             .publishing
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if publishing.get(key) == Some(&(shard, connection)) {
+        if publishing.get(key) == Some(&place) {
             publishing.remove(key);
         }
         drop(publishing);
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = all.get_mut(key) {
-            own.retain(|at| *at != (shard, connection));
+            own.retain(|at| *at != place);
             if own.is_empty() {
                 all.remove(key);
             }
@@ -186,6 +191,51 @@ mod tests {
         assert!(registry.is_superseded(&key, 1, newest));
         // Two at once.
         assert_eq!([2, 2, 3, 2].map(&mut arrive), [true, false, true, true]);
+    }
+
+    #[test]
+    fn a_connection_that_ends_leaves_the_one_before_in_its_place() {
+        let (commands, mut told) = mpsc::unbounded_channel();
+        let registry = Registry::new(vec![commands]);
+        let key = PrivateKey::generate().expect("a key").public();
+        let [older, newer, third, fourth] = [1, 2, 3, 4].map(ConnectionId);
+        assert!(!registry.arrive(key, 1, 0, older));
+        assert!(!registry.arrive(key, 1, 0, newer));
+        assert!(registry.is_superseded(&key, 0, older));
+        registry.leave(&key, 0, newer);
+        assert!(!registry.is_superseded(&key, 0, older));
+        assert!(told.try_recv().is_err());
+        // The client comes back as a new process, which closes what the former one has.
+        assert!(!registry.arrive(key, 2, 0, third));
+        assert!(matches!(told.try_recv(), Ok(Command::Replaced(id)) if id == older));
+        registry.leave(&key, 0, older);
+        assert!(!registry.arrive(key, 2, 0, fourth));
+        assert!(!registry.is_superseded(&key, 0, fourth));
+        // What the connections of one process leave behind is remembered as long as one of them lives.
+        registry.leave(&key, 0, fourth);
+        assert!(registry.arrive(key, 1, 0, older));
+        let replaced = [told.try_recv(), told.try_recv()];
+        assert!(matches!(replaced, [Ok(Command::Replaced(id)), Err(_)] if id == third));
+    }
+
+    #[test]
+    fn all_connections_of_an_earlier_process_are_closed() {
+        let (commands, mut told) = mpsc::unbounded_channel();
+        let registry = Registry::new(vec![commands]);
+        let key = PrivateKey::generate().expect("a key").public();
+        let [older, newer, third] = [1, 2, 3].map(ConnectionId);
+        registry.arrive(key, 1, 0, older);
+        registry.arrive(key, 1, 0, newer);
+        registry.arrive(key, 2, 0, third);
+        for replaced in [older, newer] {
+            assert!(matches!(told.try_recv(), Ok(Command::Replaced(id)) if id == replaced));
+        }
+        // That they end then changes nothing.
+        registry.leave(&key, 0, older);
+        registry.leave(&key, 0, newer);
+        assert!(registry.is_superseded(&key, 0, newer));
+        assert!(!registry.is_superseded(&key, 0, third));
+        assert!(told.try_recv().is_err());
     }
 
     #[test]
