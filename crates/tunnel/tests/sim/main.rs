@@ -22,6 +22,7 @@ mod packets;
 mod physics;
 mod policed;
 mod published;
+mod queued;
 mod released;
 mod repair;
 mod resume;

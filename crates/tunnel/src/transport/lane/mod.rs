@@ -126,12 +126,7 @@ impl Lane {
             quic.refuse(id, AbortCode::MemoryLimit);
             return Ok(());
         }
-        self.on_readable(now, tunnel, quic, id)?;
-        // Most have said what they are in their first packet.
-        if self.is_headless(tunnel, quic, id) {
-            quic.headers.expect(now, id);
-        }
-        Ok(())
+        self.on_readable(now, tunnel, quic, id)
     }
 
     fn on_readable(
@@ -166,9 +161,19 @@ impl Lane {
         key: FlowKey,
     ) -> Result<(), Fault> {
         match tunnel.on_bytes(now, quic, key)? {
-            Said::Flow => self.shed(tunnel, quic),
+            Said::Flow => {
+                // Most have said what they are in their first packet. A stream with a lower number than one that has come is open as
+                // well, and has all the time that its first byte waits in the peer's queues.
+                if tunnel.is_half_said(key) {
+                    quic.headers.expect(now, key.stream());
+                }
+                self.shed(tunnel, quic);
+            }
             Said::Query if self.queries.have_room(tunnel) => {
                 self.queries.adopt(tunnel, quic, key);
+                if self.queries.is_unfinished(key.stream()) {
+                    quic.headers.expect(now, key.stream());
+                }
             }
             Said::Query => tunnel.throw_away(quic, key, AbortCode::Unsupported),
         }
@@ -182,12 +187,6 @@ impl Lane {
                 quic.refuse(stream, AbortCode::Reset);
             }
         }
-    }
-
-    /// The stream has not said all that it has to say first.
-    fn is_headless(&self, tunnel: &Tunnel, quic: &Streams, id: StreamId) -> bool {
-        tunnel.is_headless(FlowKey::of(id))
-            || quic.side() == Side::Server && self.queries.is_unfinished(id)
     }
 
     /// Refuses the streams that are out of time; if the peer is `excused`, by an outage of the link, they get more of it.

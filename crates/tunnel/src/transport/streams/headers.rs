@@ -17,7 +17,7 @@ pub(in crate::transport) struct Headers {
 }
 
 impl Headers {
-    /// A stream that came now is to say what it is.
+    /// A stream that has begun now, or before, is to say what it is.
     pub(in crate::transport) fn expect(&mut self, now: Instant, id: StreamId) {
         let due = *self.due.entry(id).or_insert(now + PATIENCE);
         self.order.insert((due, id));

@@ -48,6 +48,12 @@ impl Tunnel {
         self.flows.get(key).is_some_and(Flow::is_headless)
     }
 
+    /// The stream has begun, and not said all that it has to say first.
+    pub(in crate::transport) fn is_half_said(&self, key: FlowKey) -> bool {
+        let is_half_said = |flow: &Flow| flow.is_headless() && flow.receiver.taken() > 0;
+        self.flows.get(key).is_some_and(is_half_said)
+    }
+
     /// The stream of a flow has room again, or is open.
     pub(in crate::transport) fn unblock(&mut self, key: FlowKey) {
         self.flows.edit(key, Flow::unblock);
