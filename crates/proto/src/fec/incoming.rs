@@ -71,7 +71,7 @@ pub struct MendStats {
 #[derive(Debug, Default)]
 pub struct Incoming {
     history: History,
-    /// Bytes kept of streams.
+    /// Bytes kept of streams, at most.
     keep: u64,
     blocks: BTreeMap<u64, IncomingBlock>,
     /// Ranges of all blocks, by stream and start: their ends.
@@ -105,6 +105,12 @@ impl Incoming {
             self.due.clear();
             self.held = 0;
         }
+    }
+
+    /// Bytes kept of streams, at most.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.keep
     }
 
     /// Memory held, in bytes.

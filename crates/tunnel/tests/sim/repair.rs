@@ -1,11 +1,11 @@
 //! Losses that cost no round trip: at the ends of flows, in handshakes, in voice. Each test has the same without repairs beside it.
 
-use bentpipe_tunnel::engine::Wishes;
 use std::time::Duration;
 
 use bentpipe_link::{LinkConfig, LossModel};
 use bentpipe_proto::fec::Fec;
 use bentpipe_testbed::world::{Setup, World, preset};
+use bentpipe_tunnel::engine::Wishes;
 use bentpipe_units::Ratio;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -118,6 +118,42 @@ fn nothing_is_kept_for_a_path_that_has_become_clean() {
         world.run_for(Duration::from_secs(4));
     }
     assert_eq!(kept(&world), 0);
+}
+
+/// Memory that other tunnels need for a moment is used for repairs again afterwards.
+#[test]
+fn losses_are_mended_again_after_a_moment_without_memory() {
+    let mut world = ready(&link(0.03), Fec::Auto, 3);
+    let server = |world: &World| {
+        let (_, connection) = world.server.connections().next().expect("a tunnel");
+        let lane = connection.lane();
+        (lane.kept(), lane.fec().received.mended)
+    };
+    let uploads = |world: &mut World| {
+        let before = server(world).1;
+        for _ in 0..10 {
+            world.timed_upload(300_000);
+            world.run_for(Duration::from_secs(1));
+            world.server.share_memory();
+        }
+        server(world).1 - before
+    };
+    world.timed_upload(10_000_000);
+    let before = uploads(&mut world);
+    let ceiling = world.server.pool().ceiling();
+    world.server.pool().set_ceiling(0);
+    for _ in 0..2 {
+        // Each time half of what is too much.
+        (0..40).for_each(|_| world.server.share_memory());
+        world.run_for(Duration::from_secs(1));
+    }
+    assert_eq!(server(&world).0, 0);
+    world.server.pool().set_ceiling(ceiling);
+    world.server.share_memory();
+    let after = uploads(&mut world);
+    println!("{before} bytes mended before, {after} after");
+    assert!(before > 0, "the test shows nothing");
+    assert!(after > before / 4, "{after} of {before}");
 }
 
 /// What the operator asks for leaves whatever is lost.

@@ -296,7 +296,13 @@ impl Lane {
         tunnel.excess(self.kept());
         // New flows are promised less before any has to be reset.
         tunnel.promise_less();
-        self.give_way(tunnel, quic)
+        let gave_way = self.give_way(tunnel, quic);
+        if !gave_way {
+            // As what is kept grows, what the tunnel may hold shrinks by as much.
+            let kept = self.kept();
+            self.repairs.keep_more(kept + tunnel.room(kept) / 2);
+        }
+        gave_way
     }
 
     /// Gives back half of what the tunnel holds more than it may of the memory for all: what it gives back is free, and as much
@@ -308,7 +314,7 @@ impl Lane {
             return false;
         }
         let half = excess.div_ceil(2);
-        self.repairs.incoming.keep(before.saturating_sub(half));
+        self.repairs.keep_less(before.saturating_sub(half));
         let left = half.saturating_sub(before.saturating_sub(self.kept()));
         if left > 0 {
             tunnel.give_way(quic, left);

@@ -23,6 +23,8 @@ pub(super) struct Repairs {
     pub(super) incoming: Incoming,
     /// Bytes that the peer was asked to keep.
     asked: u64,
+    /// Bytes that the peer asks to be kept, as far as this side would keep them if no other tunnel needed memory.
+    agreed: u64,
     /// Instant at which repairs were last wanted.
     wanted: Option<Instant>,
     /// The peer was seen to repair.
@@ -109,7 +111,23 @@ impl Repairs {
 
     /// The peer wants so much kept, of a tunnel that may hold `ceiling` bytes.
     pub(super) fn on_keep(&mut self, bytes: u64, ceiling: u64) {
-        self.incoming.keep(bytes.min(ceiling / SHARE));
+        self.agreed = bytes.min(ceiling / SHARE);
+        self.incoming.keep(self.agreed);
+    }
+
+    /// Keeps no more than `bytes` until [`Self::keep_more`]: other tunnels need memory.
+    pub(super) fn keep_less(&mut self, bytes: u64) {
+        if bytes < self.incoming.limit() {
+            self.incoming.keep(bytes);
+        }
+    }
+
+    /// Keeps up to `bytes` again, as far as the peer asks for that.
+    pub(super) fn keep_more(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.agreed);
+        if bytes > self.incoming.limit() {
+            self.incoming.keep(bytes);
+        }
     }
 
     /// Counters.

@@ -344,6 +344,12 @@ impl Tunnel {
         footprint.saturating_sub(self.ceilings.allowance())
     }
 
+    /// Bytes that the tunnel may hold beside what it holds, with `kept` bytes of its lane.
+    pub(in crate::transport) fn room(&self, kept: u64) -> u64 {
+        let footprint = self.flows.held().total() + kept;
+        self.ceilings.allowance().saturating_sub(footprint)
+    }
+
     /// Resets the flows that hold most until `excess` bytes are free, for other tunnels.
     pub(in crate::transport) fn give_way(&mut self, quic: &mut Streams, excess: u64) {
         self.reset_largest(quic, excess, |flow| {
