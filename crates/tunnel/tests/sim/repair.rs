@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use bentpipe_link::{LinkConfig, LossModel};
 use bentpipe_proto::fec::Fec;
-use bentpipe_testbed::world::{Setup, World, preset};
-use bentpipe_tunnel::engine::Wishes;
+use bentpipe_proto::relay::End;
+use bentpipe_proto::tunnel::{CloseCode, ReplyCode};
+use bentpipe_testbed::world::{Setup, World, preset, source};
+use bentpipe_tunnel::engine::{Connection, ConnectionId, Wishes};
+use bentpipe_tunnel::transport::Incoming;
 use bentpipe_units::Ratio;
+use bytes::Bytes;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -154,6 +158,67 @@ fn losses_are_mended_again_after_a_moment_without_memory() {
     println!("{before} bytes mended before, {after} after");
     assert!(before > 0, "the test shows nothing");
     assert!(after > before / 4, "{after} of {before}");
+}
+
+/// A host that has sent its request and reads the answer slowly gets all of it, though its tunnel ends: also if the end of the
+/// request was lost, and the peer has mended it instead of acknowledging it.
+#[test]
+fn a_flow_whose_end_was_mended_has_crossed() {
+    let fec = Fec::Fixed { repair: 1, per: 1 };
+    let mut world = ready(&link(0.0), fec, 1);
+    world.behaviour.opened = Some(Vec::new());
+    let tunnel = world.tunnel();
+    let (held, quic) = client(&mut world, tunnel).parts();
+    let request = Bytes::from_static(b"GET / ");
+    let flow = held.open(quic, source(0), None, request).expect("a flow");
+    world.run_for(Duration::from_secs(1));
+    let opened = world.behaviour.opened.iter_mut().flatten().next();
+    let (id, remote, _) = *opened.expect("the server has heard of it");
+    let (held, quic) = server(&mut world, id).parts();
+    held.reply(quic, remote, ReplyCode::Ok, None);
+    world.run_for(Duration::from_secs(2));
+    // The end of the request alone is lost: repairs leave a little later.
+    let (held, _) = client(&mut world, tunnel).parts();
+    held.push(flow, Bytes::from_static(b"HTTP/1.0\r\n\r\n"));
+    held.finish(flow);
+    let lost = world.now;
+    world.link.return_link.set_outage(lost, true);
+    world.run_for(Duration::from_millis(10));
+    let open_again = world.now;
+    world.link.return_link.set_outage(open_again, false);
+    world.run_for(Duration::from_millis(400));
+    let (held, quic) = server(&mut world, id).parts();
+    let asked: u64 = held.ready(remote).map(|chunk| chunk.len() as u64).sum();
+    held.consume(remote, asked);
+    assert_eq!(held.incoming(remote), Incoming::End(End::Fin), "mended");
+    held.push(remote, Bytes::from_static(&[0; 10_000]));
+    held.finish(remote);
+    held.release(quic, remote);
+    world.run_for(Duration::from_secs(2));
+    let now = world.now;
+    let code = CloseCode::Shutdown.code();
+    server(&mut world, id).close(now, code, "the server is stopping".into());
+    world.run_for(Duration::from_secs(2));
+    let (held, quic) = client(&mut world, tunnel).parts();
+    assert_eq!(held.incoming(flow), Incoming::Data);
+    let answer: u64 = held.ready(flow).map(|chunk| chunk.len() as u64).sum();
+    held.consume(flow, answer);
+    assert_eq!(
+        (answer, held.incoming(flow)),
+        (10_000, Incoming::End(End::Fin))
+    );
+    held.release(quic, flow);
+    world.run_for(Duration::from_secs(10));
+    assert_eq!(world.terminals[0].engine.connections().count(), 0);
+}
+
+fn client(world: &mut World, tunnel: ConnectionId) -> &mut Connection {
+    let engine = &mut world.terminals[0].engine;
+    engine.connection(tunnel).expect("it lives")
+}
+
+fn server(world: &mut World, tunnel: ConnectionId) -> &mut Connection {
+    world.server.connection(tunnel).expect("it lives")
 }
 
 /// What the operator asks for leaves whatever is lost.

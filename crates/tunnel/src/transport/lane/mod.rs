@@ -86,7 +86,7 @@ impl Lane {
                     let _ = quic.send_stream(id).reset(error_code);
                     let key = FlowKey::of(id);
                     self.repairs.outgoing.on_reset(key.0);
-                    tunnel.on_stopped(key);
+                    tunnel.on_stopped(key, error_code);
                 }
             }
             StreamEvent::Available { dir: Dir::Bi } => self.open_waiting(tunnel, quic),

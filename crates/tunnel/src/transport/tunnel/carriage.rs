@@ -247,11 +247,11 @@ impl Tunnel {
         });
     }
 
-    /// The peer wants no more of what we send on this stream. Why, and how the flow ends, REPLY or FLOW_ABORT says: either
-    /// may come later, and bytes before that end still count.
-    pub(in crate::transport) fn on_stopped(&mut self, key: FlowKey) {
+    /// The peer wants no more of what we send on this stream, for this reason. How the flow ends, REPLY or FLOW_ABORT says:
+    /// either may come later, and bytes before that end still count.
+    pub(in crate::transport) fn on_stopped(&mut self, key: FlowKey, code: VarInt) {
         self.notify(key);
-        self.flows.edit(key, Flow::stop_sending);
+        self.flows.edit(key, |flow| flow.on_stopped(code));
         self.flows.on_acknowledged(key);
     }
 

@@ -169,6 +169,17 @@ impl Flow {
         self.sender.discard();
     }
 
+    /// The peer wants no more of the stream, and gives `code` as the reason. Once everything was written, RESET says like an
+    /// acknowledgement that it has come: the peer has mended the end (`PROTOCOL.md` §5.5). A peer that gives up the flow stops it
+    /// with RESET as well, and says FLOW_ABORT at the same time.
+    pub(super) fn on_stopped(&mut self, code: VarInt) {
+        let is_whole = self.sending == Sending::Finished
+            && AbortCode::from_code(code.into_inner()) == AbortCode::Reset;
+        if !is_whole {
+            self.stop_sending();
+        }
+    }
+
     /// The relay is to look at the flow; false if it is about to, or has let go.
     pub(super) fn notify(&mut self) -> bool {
         self.relay != RelayState::Released && !std::mem::replace(&mut self.notified, true)
