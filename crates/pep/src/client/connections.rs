@@ -60,6 +60,8 @@ pub(super) struct Connections {
     tried: Option<(usize, SocketAddr)>,
     /// The tunnel of a server that has said that it stops.
     leaving: Option<ConnectionId>,
+    /// The connection beside the tunnel, if the engine has found that nobody answers there either.
+    unanswered: Option<ConnectionId>,
 }
 
 /// Use of a connection that is ready.
@@ -112,6 +114,7 @@ impl Connections {
             attempt: None,
             tried: None,
             leaving: None,
+            unanswered: None,
         }
     }
 
@@ -209,9 +212,10 @@ impl Connections {
     /// `attempt` is the tunnel from now on.
     pub(super) fn install(&mut self, attempt: Attempt) {
         self.attempt = None;
+        let outage = self.unanswered.take() == Some(attempt.id);
         self.state = TunnelPhase::Up(Up {
             tunnel: attempt,
-            outage: false,
+            outage,
             silent: None,
             challenger: None,
         });
@@ -226,17 +230,32 @@ impl Connections {
 
     /// Notes that a connection is not answered, or is again; true if that is the tunnel.
     pub(super) fn on_outage(&mut self, id: ConnectionId, outage: bool) -> bool {
+        if self.challenger() == Some(id) {
+            self.unanswered = outage.then_some(id);
+        }
         let tunnel = self.up().filter(|up| up.tunnel.id == id);
         tunnel.map(|up| up.outage = outage).is_some()
     }
 
-    /// The server of a connection stops: open flows may finish, new ones need another tunnel.
+    /// The server of a connection stops: open flows may finish, new ones need another tunnel, and one that was to take over does
+    /// not.
     pub(super) fn on_goaway(&mut self, id: ConnectionId) -> Lost {
+        if self.challenger() == Some(id) {
+            return self.on_lost(id);
+        }
         if self.tunnel() != Some(id) {
             return Lost::Unknown;
         }
         self.leaving = Some(id);
         self.on_lost(id)
+    }
+
+    /// The connection that is ready beside the tunnel.
+    fn challenger(&self) -> Option<ConnectionId> {
+        match &self.state {
+            TunnelPhase::Up(up) => up.challenger.map(|(other, _)| other.id),
+            TunnelPhase::Down(_) => None,
+        }
     }
 
     /// A connection is over.

@@ -65,13 +65,7 @@ impl Session {
     fn on_said(&self, id: ConnectionId, said: TunnelEvent) {
         match said {
             TunnelEvent::Ready => self.on_ready(id),
-            TunnelEvent::Goaway => {
-                let lost = self.tunnels.state_mut().on_goaway(id);
-                if let Lost::Tunnel { next } = lost {
-                    // Open flows may finish; new ones wait for a server that stays.
-                    self.unready(next, "the server is stopping", false);
-                }
-            }
+            TunnelEvent::Goaway => self.on_goaway(id),
             TunnelEvent::Packets => self.packet_road().on_packets(id),
             TunnelEvent::Families => {
                 if self.tunnels.ready() == Some(id) {
@@ -99,6 +93,21 @@ impl Session {
             | TunnelEvent::Query(..)
             | TunnelEvent::Answer(..)
             | TunnelEvent::Enrol(_) => {}
+        }
+    }
+
+    fn on_goaway(&self, id: ConnectionId) {
+        let lost = self.tunnels.state_mut().on_goaway(id);
+        match lost {
+            // Open flows may finish; new ones wait for a server that stays.
+            Lost::Tunnel { next } => self.unready(next, "the server is stopping", false),
+            Lost::Challenger => {
+                self.tunnels.close(id, "its server is stopping");
+                self.schedule
+                    .tell(|retry, now| retry.on_failed(now, Failure::Broken));
+                self.schedule.wake();
+            }
+            Lost::Attempt(_) | Lost::Leaving | Lost::Unknown => {}
         }
     }
 

@@ -127,6 +127,49 @@ fn the_other_tunnel_follows_one_that_is_lost_or_leaves() {
 }
 
 #[test]
+fn a_server_that_stops_takes_over_no_more() {
+    let now = crate::process::now();
+    let mut connections = challenged(now);
+    assert_eq!(connections.on_goaway(ConnectionId(2)), Lost::Challenger);
+    assert_eq!(connections.take_over(), None);
+    assert_eq!(connections.on_lost(ConnectionId(2)), Lost::Unknown);
+    // A third one may.
+    connections.start(attempt(3));
+    let ready = connections.on_ready(ConnectionId(3));
+    assert_eq!(ready, Ready::Beside(attempt(3)));
+}
+
+#[test]
+fn an_outage_of_the_other_tunnel_is_known_when_it_takes_over() {
+    let now = crate::process::now();
+    let taken = |outages: &[bool]| {
+        let mut connections = challenged(now);
+        for outage in outages {
+            assert!(!connections.on_outage(ConnectionId(2), *outage));
+        }
+        let [_, next] = connections.take_over().expect("another tunnel");
+        connections.install(next);
+        connections
+    };
+    assert_eq!(taken(&[]).usable(), Some(ConnectionId(2)));
+    assert_eq!(taken(&[true, false]).usable(), Some(ConnectionId(2)));
+    let mut silent = taken(&[true]);
+    assert_eq!(silent.usable(), None);
+    assert!(silent.on_outage(ConnectionId(2), false));
+    assert_eq!(silent.usable(), Some(ConnectionId(2)));
+    // It is that connection's alone.
+    let mut lost = challenged(now);
+    lost.on_outage(ConnectionId(2), true);
+    assert_eq!(lost.on_lost(ConnectionId(2)), Lost::Challenger);
+    lost.start(attempt(3));
+    lost.on_ready(ConnectionId(3));
+    lost.challenge(attempt(3), now);
+    lost.take_over();
+    lost.install(attempt(3));
+    assert_eq!(lost.usable(), Some(ConnectionId(3)));
+}
+
+#[test]
 fn a_tunnel_that_is_heard_again_needs_no_other() {
     let now = crate::process::now();
     let mut connections = challenged(now);
