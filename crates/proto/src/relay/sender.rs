@@ -136,17 +136,21 @@ impl Sender {
 }
 
 impl Sender {
-    /// Returns bytes that [`Self::take`] gave and the stream had no room for. The header may be among them: the peer
-    /// chooses how small a stream's first window is.
+    /// Returns bytes that [`Self::take`] gave and the stream had no room for, in whatever chunks. The header may be among
+    /// them: the peer chooses how small a stream's first window is.
     pub fn put_back(&mut self, chunks: Vec<Bytes>) {
-        for chunk in chunks.into_iter().rev() {
-            if self.written == 0 {
-                self.header = [chunk, std::mem::take(&mut self.header)].concat().into();
-                continue;
+        for mut payload in chunks.into_iter().rev() {
+            // The header precedes all payload: what is more than the payload that was taken belongs to it.
+            let taken = usize::try_from(self.written).unwrap_or(usize::MAX);
+            let header = payload.split_to(payload.len().saturating_sub(taken));
+            if !header.is_empty() {
+                self.header = [header, std::mem::take(&mut self.header)].concat().into();
             }
-            self.queued += chunk.len();
-            self.written -= chunk.len() as u64;
-            self.queue.push_front(chunk);
+            if !payload.is_empty() {
+                self.queued += payload.len();
+                self.written -= payload.len() as u64;
+                self.queue.push_front(payload);
+            }
         }
     }
 }
@@ -187,6 +191,26 @@ mod tests {
         assert_eq!(out.concat(), b"OPENabc");
         s.put_back(out.split_off(1));
         assert_eq!((s.sendable(), s.written()), (3, 0));
+    }
+
+    #[test]
+    fn header_and_payload_that_were_joined_are_told_apart() {
+        for fit in 0..=7 {
+            let mut s = Sender::new(Bytes::from_static(b"OPEN"), 3);
+            s.push(Bytes::from_static(b"abc"));
+            let mut out = Vec::new();
+            s.take(100, &mut out);
+            let mut joined = Bytes::from(out.concat());
+            let went = joined.split_to(fit);
+            s.put_back(vec![joined]);
+            let payload = fit.saturating_sub(4);
+            assert_eq!((s.sendable(), s.written()), (7 - fit, payload as u64));
+            assert_eq!(s.memory(), 7 - fit as u64);
+            let mut rest = Vec::new();
+            s.take(100, &mut rest);
+            assert_eq!([went.to_vec(), rest.concat()].concat(), b"OPENabc");
+            assert_eq!(s.written(), 3);
+        }
     }
 
     #[test]

@@ -30,5 +30,6 @@ mod satellite;
 mod settings;
 mod shared;
 mod sle;
+mod small_windows;
 mod tcp;
 mod wire;

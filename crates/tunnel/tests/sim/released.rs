@@ -22,7 +22,7 @@ use bentpipe_units::Seed;
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
-    ServerConfig, StreamId,
+    ServerConfig, StreamId, TransportConfig,
 };
 
 use rustls::crypto::aws_lc_rs::kx_group::X25519MLKEM768;
@@ -68,10 +68,11 @@ fn address(port: u16) -> SocketAddr {
 }
 
 /// The peer: QUIC alone.
-struct Peer {
+pub(crate) struct Peer {
     endpoint: Endpoint,
     quic: Option<(ConnectionHandle, Connection)>,
-    came: BTreeMap<StreamId, Vec<u8>>,
+    /// Bytes of each stream.
+    pub(crate) came: BTreeMap<StreamId, Vec<u8>>,
 }
 
 impl Peer {
@@ -136,7 +137,7 @@ impl Peer {
     }
 
     /// Opens a stream that begins with `bytes`.
-    fn begin(&mut self, bytes: &[u8]) -> StreamId {
+    pub(crate) fn begin(&mut self, bytes: &[u8]) -> StreamId {
         let stream = self.quic().streams().open(Dir::Bi).expect("room");
         self.came.insert(stream, Vec::new());
         self.say(stream, bytes);
@@ -174,12 +175,13 @@ fn engine(own: u8, setup: Option<ServerSetup>) -> Engine {
 }
 
 /// A peer of 0.1.0, today's engine, and the link between them.
-struct World {
+pub(crate) struct World {
     now: Instant,
-    peer: Peer,
+    pub(crate) peer: Peer,
     engine: Engine,
     tunnel: Option<ConnectionId>,
-    events: Vec<TunnelEvent>,
+    /// What the engine has said of its tunnel.
+    pub(crate) events: Vec<TunnelEvent>,
     ended: Option<String>,
 }
 
@@ -197,7 +199,11 @@ impl World {
 
     /// Goes on until the closure is done, which sees what has come.
     #[track_caller]
-    fn run_until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+    pub(crate) fn run_until<T>(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut Self) -> Option<T>,
+    ) -> T {
         let end = self.now + LIMIT;
         while self.now < end {
             self.turn();
@@ -243,7 +249,8 @@ impl World {
         }
     }
 
-    fn ours(&mut self) -> &mut bentpipe_tunnel::engine::Connection {
+    /// The engine's end.
+    pub(crate) fn ours(&mut self) -> &mut bentpipe_tunnel::engine::Connection {
         let id = self.tunnel.expect("a tunnel");
         self.engine.connection(id).expect("it lives")
     }
@@ -255,8 +262,8 @@ fn said(connection: &mut bentpipe_tunnel::engine::Connection, flow: FlowKey) -> 
     tunnel.ready(flow).flatten().copied().collect()
 }
 
-#[test]
-fn a_client_of_the_first_release_is_served() {
+/// A client with this QUIC transport that is ready, and the server's HELLO.
+pub(crate) fn served(transport: TransportConfig) -> (World, Vec<u8>) {
     let shown = Shown::raw_key(&key(CLIENT), &key(CLIENT));
     let crypto = peers::client(shown, Gullible::raw(), &[X25519MLKEM768], &Tickets::new());
     let known = Arc::new(|shown: &PublicKey| *shown == key(CLIENT).public());
@@ -266,7 +273,8 @@ fn a_client_of_the_first_release_is_served() {
         token_key: identity::token_key(&key(SERVER)),
     };
     let mut world = World::new(Peer::new(&key(CLIENT), None), engine(SERVER, Some(setup)));
-    let config = ClientConfig::new(crypto);
+    let mut config = ClientConfig::new(crypto);
+    config.transport_config(Arc::new(transport));
     let quic = world
         .peer
         .endpoint
@@ -282,6 +290,12 @@ fn a_client_of_the_first_release_is_served() {
         let came = &world.peer.came[&control];
         (came.len() > 4).then(|| came.clone())
     });
+    (world, hello)
+}
+
+#[test]
+fn a_client_of_the_first_release_is_served() {
+    let (mut world, hello) = served(TransportConfig::default());
     let length = 1 << (hello[1] >> 6);
     assert_eq!(
         (hello[0], hello[1 + length]),

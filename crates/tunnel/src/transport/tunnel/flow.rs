@@ -297,14 +297,14 @@ impl Flow {
         let mut written = 0;
         if taken > 0 {
             match stream.write_chunks(&mut chunks) {
+                // The rest is offered again: quinn tells of room only to whom it has refused any.
                 Ok(done) => written = done.bytes,
-                Err(WriteError::Blocked) => {}
+                Err(WriteError::Blocked) => self.sending = Sending::Blocked,
                 Err(WriteError::Stopped(_) | WriteError::ClosedStream) => self.stop_sending(),
             }
             if written < taken && self.is_sending() {
                 let rest = chunks.into_iter().filter(|chunk| !chunk.is_empty());
                 self.sender.put_back(rest.collect());
-                self.sending = Sending::Blocked;
             }
         }
         self.sent += written as u64;
