@@ -173,11 +173,12 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
         "pep",
         &[
             &["throttle"],
+            &["complaint"],
             &["state"],
             &[
                 "asked", "bucket", "device", "filler", "firewall", "keys", "tls",
             ],
-            &["complaint", "config"],
+            &["config"],
             &["status"],
             &["les", "shard", "sle_traffic", "wishes"],
             &["process"],

@@ -4,6 +4,33 @@ use std::time::Instant;
 
 use crate::throttle::Throttle;
 
+/// Fault of something that is tried again and again: the log hears each text once, and that it is over.
+#[derive(Debug, Default)]
+pub(crate) struct LastingFault(Option<String>);
+
+impl LastingFault {
+    /// No fault so far.
+    pub(crate) const fn none() -> Self {
+        Self(None)
+    }
+
+    /// Notes a failure; true if the log is to hear of it, because the last one had another text or none was before it.
+    pub(crate) fn is_news(&mut self, error: &impl ToString) -> bool {
+        let text = error.to_string();
+        self.0.replace(text) != self.0
+    }
+
+    /// Notes a success; true if a fault is over by it.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.0.take().is_some()
+    }
+
+    /// Text of the fault while it lasts.
+    pub(crate) fn text(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
 /// News of an attempt, as the log is to have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultNews {
@@ -15,13 +42,13 @@ pub(crate) enum FaultNews {
     Over,
 }
 
-/// Complaint of the log about one thing that is tried again and again.
+/// Complaint of the log about something that others can make come and go: a [`LastingFault`] with a line a minute at most.
 #[derive(Debug, Default)]
 pub(crate) struct Complaint {
     /// Reason of the last attempt, if that failed.
     reason: Option<String>,
     /// Reason that the log was told, until it is told that the fault is over.
-    told: Option<String>,
+    told: LastingFault,
     /// Throttle of lines about a fault whose reasons change, or that comes and goes.
     lines: Throttle,
 }
@@ -31,12 +58,12 @@ impl Complaint {
     pub(crate) fn take(&mut self, now: Instant, reason: Option<String>) -> Option<FaultNews> {
         self.reason = reason;
         let Some(reason) = &self.reason else {
-            return self.told.take().map(|_| FaultNews::Over);
+            return self.told.is_over().then_some(FaultNews::Over);
         };
-        if self.told.as_ref() == Some(reason) || !self.lines.is_due(now) {
+        if self.told.text() == Some(reason) || !self.lines.is_due(now) {
             return Some(FaultNews::Known);
         }
-        self.told = Some(reason.clone());
+        self.told.is_news(reason);
         Some(FaultNews::Fault)
     }
 
@@ -79,6 +106,17 @@ mod tests {
             assert_eq!(complaint.reason(), reason);
             news
         })
+    }
+
+    #[test]
+    fn each_text_of_a_fault_is_told_once_and_its_end() {
+        let mut fault = LastingFault::none();
+        assert!(!fault.is_over(), "nothing was wrong");
+        let told = ["no room", "no room", "no disk", "no disk"].map(|text| fault.is_news(&text));
+        assert_eq!(told, [true, false, true, false]);
+        assert_eq!(fault.text(), Some("no disk"));
+        assert!(fault.is_over() && !fault.is_over());
+        assert!(fault.is_news(&"no disk"), "it has come back");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 
-use crate::throttle::LastingFault;
+use crate::complaint::LastingFault;
 
 /// Opens a regular file for reading.
 ///

@@ -1,5 +1,4 @@
-//! Log lines that would be repeated: once a minute is enough for what a busy or hostile peer can cause, and once for each text for what
-//! is tried again and again.
+//! Log lines that would be repeated: once a minute is enough for what a busy or hostile peer can cause.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,47 +31,9 @@ impl Throttle {
     }
 }
 
-/// Fault of something that is tried again and again: the log hears each text once, and that it is over.
-#[derive(Debug, Default)]
-pub(crate) struct LastingFault(Option<String>);
-
-impl LastingFault {
-    /// No fault so far.
-    pub(crate) const fn none() -> Self {
-        Self(None)
-    }
-
-    /// Notes a failure; true if the log is to hear of it, because the last one had another text or none was before it.
-    pub(crate) fn is_news(&mut self, error: &impl ToString) -> bool {
-        let text = error.to_string();
-        self.0.replace(text) != self.0
-    }
-
-    /// Notes a success; true if a fault is over by it.
-    pub(crate) fn is_over(&mut self) -> bool {
-        self.0.take().is_some()
-    }
-
-    /// Text of the fault while it lasts.
-    pub(crate) fn text(&self) -> Option<&str> {
-        self.0.as_deref()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_text_of_a_fault_is_told_once_and_its_end() {
-        let mut fault = LastingFault::none();
-        assert!(!fault.is_over(), "nothing was wrong");
-        let told = ["no room", "no room", "no disk", "no disk"].map(|text| fault.is_news(&text));
-        assert_eq!(told, [true, false, true, false]);
-        assert_eq!(fault.text(), Some("no disk"));
-        assert!(fault.is_over() && !fault.is_over());
-        assert!(fault.is_news(&"no disk"), "it has come back");
-    }
 
     #[test]
     fn a_line_is_written_once_a_minute() {

@@ -11,12 +11,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::complaint::LastingFault;
 use crate::config::{AtCap, ClientConfig, Metering, Period};
 use crate::les::LesTraffic;
 use crate::shard::Shard;
 use crate::sle_traffic::SleTraffic;
 use crate::status::{self, size};
-use crate::throttle::LastingFault;
 use crate::{process, state};
 use bentpipe_tunnel::engine::Engine;
 use usage::{ClockNews, Saved, Usage};

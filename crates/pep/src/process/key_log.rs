@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
 use super::RunError;
-use crate::throttle::LastingFault;
+use crate::complaint::LastingFault;
 
 /// Opens the file that receives TLS secrets, if the operator asked for one, and says so.
 pub(crate) fn open_key_log(

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bentpipe_proto::tunnel::Families;
 
-use crate::throttle::LastingFault;
+use crate::complaint::LastingFault;
 
 /// Addresses that stand for "the internet" when asking which families have a route.
 const PUBLIC: [IpAddr; 2] = [

@@ -26,11 +26,11 @@ use super::clients::Client;
 use super::publish::{Leading, Listeners, Ports, claim, protocol_of};
 use super::sessions::Sessions;
 use super::shares::HeldPlaces;
+use crate::complaint::LastingFault;
 use crate::config::PortProtocol;
 use crate::process;
 use crate::relay::{self, FlowHandle, Relay};
 use crate::status;
-use crate::throttle::LastingFault;
 use bentpipe_tunnel::engine::{ConnectionId, Engine};
 
 /// Before a port that could not be opened is tried again: soon at first, for its last owner is likely to be leaving.
