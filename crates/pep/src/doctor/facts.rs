@@ -297,6 +297,8 @@ pub(super) struct ServerFacts {
     /// Line of the running server about packets that it does not carry.
     pub(super) packets_limited: Option<String>,
     pub(super) clients: usize,
+    /// Line about a damaged list of clients that joined by a code, and its mend.
+    pub(super) damage: Option<[String; 2]>,
     /// Outer connections are taken in on their way.
     pub(super) intake: Option<IntakeFacts>,
 }

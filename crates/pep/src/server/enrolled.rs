@@ -4,6 +4,7 @@
 //! lists its enrolment key.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -40,21 +41,43 @@ pub(super) struct Recorded {
     records: Mutex<Option<Records>>,
 }
 
+/// Consequence of a file that cannot be read.
+const LOST: &str = "clients that joined by a code are not known, and nobody can join";
+
+/// Mend of a file that cannot be read.
+const MEND: &str =
+    "put a copy back, or remove the file so that all join anew, and send the server SIGHUP";
+
 /// Records in `file`, none if it is not there. `None`: it cannot be read, as the log says.
 fn read(file: &Path) -> Option<Records> {
-    const MEND: &str = "clients that joined by a code are not known, and nobody can join; put a copy back, or remove the file \
-                        so that all join anew, and send the server SIGHUP";
+    match content(file) {
+        Ok(Ok(records)) => return Some(records),
+        Ok(Err(fault)) => tracing::error!("{}; {MEND}", damaged(file, &fault)),
+        Err(error) => tracing::error!("cannot read {}: {error}; {LOST}; {MEND}", file.display()),
+    }
+    None
+}
+
+/// Records in `file`, or the fault of what it holds.
+fn content(file: &Path) -> io::Result<Result<Records, String>> {
     match state::read(file, MOST) {
-        Ok(bytes) => parse(&bytes)
-            .inspect_err(|error| {
-                tracing::error!("{} is damaged ({error}): {MEND}", file.display());
-            })
-            .ok(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(Records::new()),
-        Err(error) => {
-            tracing::error!("cannot read {}: {error}; {MEND}", file.display());
-            None
-        }
+        Ok(bytes) => Ok(parse(&bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(Records::new())),
+        Err(error) => Err(error),
+    }
+}
+
+fn damaged(file: &Path, fault: &str) -> String {
+    format!("{} is damaged ({fault}): {LOST}", file.display())
+}
+
+/// Line about the file in `state_dir` and its mend, if that is damaged.
+pub(crate) fn damage(state_dir: &Path) -> Option<[String; 2]> {
+    let file = state_dir.join(FILE);
+    match content(&file) {
+        Ok(Err(fault)) => Some([damaged(&file, &fault), MEND.to_owned()]),
+        // Who may not read it cannot tell.
+        Ok(Ok(_)) | Err(_) => None,
     }
 }
 
@@ -207,14 +230,16 @@ mod tests {
         assert_eq!(join(&first, &enrolment, &client), (EnrolCode::Ok, 0));
         let whole = std::fs::read_to_string(&file).expect("the file");
         for key in [&enrolment, &client].map(ToString::to_string) {
-            let damaged = whole.replace(&key, &key[1..]);
-            std::fs::write(&file, &damaged).expect("written");
+            let cut = whole.replace(&key, &key[1..]);
+            std::fs::write(&file, &cut).expect("written");
+            let [told, _] = damage(directory.path()).expect("it is damaged");
+            assert!(told.contains("enrolled.json is damaged"), "{told}");
             let recorded = Recorded::load(directory.path());
             // Nobody hears that the code was used, and nothing is written over.
             for (enrolment, key) in [(&enrolment, &client), (&other, &late)] {
                 assert_eq!(join(&recorded, enrolment, key), (EnrolCode::Internal, 0));
             }
-            assert_eq!(std::fs::read_to_string(&file).expect("the file"), damaged);
+            assert_eq!(std::fs::read_to_string(&file).expect("the file"), cut);
         }
         std::fs::write(&file, &whole).expect("written");
         assert_eq!(

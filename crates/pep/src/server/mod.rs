@@ -9,7 +9,7 @@ mod command;
 mod connected;
 mod crossing;
 mod delivery;
-mod enrolled;
+pub(crate) mod enrolled;
 mod enrolment;
 mod families;
 mod flows;

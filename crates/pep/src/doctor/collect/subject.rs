@@ -98,6 +98,7 @@ fn examine(file: &Path, content: AnyFile) -> Content {
                     packets: false,
                     packets_limited: None,
                     clients: config.clients.len(),
+                    damage: None,
                     intake: None,
                 };
                 (true, Vec::new(), None, SideFacts::Server(side))

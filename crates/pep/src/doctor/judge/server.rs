@@ -13,13 +13,14 @@ const BRIDGED: [&str; 2] = [
 
 pub(super) fn judge(facts: &Facts, server: &ServerFacts) -> Vec<Finding> {
     let mut findings: Vec<_> = server.listen.iter().map(listen).collect();
-    findings.push(match server.clients {
-        0 => warn(
+    findings.push(match (&server.damage, server.clients) {
+        (Some([line, mend]), _) => fail("clients", line.clone(), Some(mend.clone())),
+        (None, 0) => warn(
             "clients",
             "no [[client]] is listed",
             Some("run `bentpipe server add NAME`".into()),
         ),
-        count => ok("clients", format!("{count} listed")),
+        (None, count) => ok("clients", format!("{count} listed")),
     });
     let limited = server.packets_limited.as_ref();
     findings.extend(limited.map(|line| match server.packets {

@@ -130,6 +130,7 @@ pub(super) fn server() -> ServerFacts {
         packets: true,
         packets_limited: None,
         clients: 1,
+        damage: None,
         intake: None,
     }
 }

@@ -12,6 +12,7 @@ use crate::config::{Placed, ServerConfig, SleIntake};
 use crate::doctor::facts::{
     IntakeFacts, ListenFacts, ListenProtocol, ListenState, ServerFacts, SocketHolder,
 };
+use crate::server::enrolled;
 use crate::status::{Side, StatusReport};
 
 pub(super) fn server(config: &ServerConfig, running: Option<&StatusReport>) -> ServerFacts {
@@ -40,6 +41,7 @@ pub(super) fn server(config: &ServerConfig, running: Option<&StatusReport>) -> S
         packets: config.packets.enabled,
         packets_limited: limited,
         clients: config.clients.len(),
+        damage: enrolled::damage(&config.state_dir),
         intake: config
             .sle
             .as_ref()

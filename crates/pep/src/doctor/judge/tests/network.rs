@@ -21,6 +21,12 @@ fn routes_and_links() {
         facts.subjects = vec![subject(SideFacts::Server(server()))];
     };
     must_find(at_server, Fail, "routes", &["no default route"]);
+    let damaged = |facts: &mut Facts| {
+        let damage = Some(["enrolled.json is damaged", "put a copy back"].map(str::to_owned));
+        let server = ServerFacts { damage, ..server() };
+        facts.subjects = vec![subject(SideFacts::Server(server))];
+    };
+    must_find(damaged, Fail, "clients", &["put a copy back"]);
     let shared = |facts: &mut Facts| facts.network.uplinks = vec!["lan0".into()];
     let words = ["past the router", "lan0", "network of its own"];
     must_find(shared, Warn, "interfaces", &words);
