@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -32,6 +34,29 @@ pub struct Store {
     manifest: Manifest,
 }
 
+/// Attempts at the lock of a directory, [`LOCK_PAUSE`] apart: a program that this process is about to run holds the lock of an earlier
+/// [`Store`] until then.
+const LOCK_ATTEMPTS: u32 = 100;
+
+/// Time between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+fn lock(lines: &File, directory: &Path) -> Result<()> {
+    for _ in 0..LOCK_ATTEMPTS {
+        match lines.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", directory.display()));
+            }
+        }
+    }
+    bail!(
+        "another `bentpipe lab` is writing to {}",
+        directory.display()
+    )
+}
+
 impl Store {
     /// Opens the directory, which is made if need be, to add results of what `manifest` describes to those that are there.
     ///
@@ -47,18 +72,7 @@ impl Store {
             .append(true)
             .open(&path)
             .with_context(|| format!("cannot open {}", path.display()))?;
-        match lines.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                bail!(
-                    "another `bentpipe lab` is writing to {}",
-                    directory.display()
-                )
-            }
-            Err(TryLockError::Error(error)) => {
-                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
-            }
-        }
+        lock(&lines, directory)?;
         let text = whole_lines(&mut lines, &path)?;
         let records = parse(&text, &path)?;
         let mut manifest = manifest.clone();

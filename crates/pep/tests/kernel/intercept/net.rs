@@ -4,7 +4,7 @@
 //! Both destinations exist in the uplink, so that a leak would succeed there, and be counted.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_sys::socket::transparent_listener;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 pub(crate) const V4: &str = "192.0.2.1:80";
 pub(crate) const V6: &str = "[2001:db8::1]:80";
@@ -219,6 +219,12 @@ impl Drop for Echo {
 }
 
 fn serve(listener: &TcpListener, stop: &AtomicBool) {
+    serve_until(listener, stop);
+    // A program that another test is about to run holds the descriptor, too.
+    let _ = SockRef::from(listener).shutdown(Shutdown::Both);
+}
+
+fn serve_until(listener: &TcpListener, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let Ok((mut stream, _)) = listener.accept() else {
             std::thread::sleep(Duration::from_millis(5));
