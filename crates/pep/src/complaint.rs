@@ -1,4 +1,4 @@
-//! What the log is told of something that fails, is tried again, and fails: each reason once, and that it is over.
+//! Log lines about something that fails, is tried again, and fails: each reason once, and that it is over.
 
 use std::time::Instant;
 

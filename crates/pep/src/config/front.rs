@@ -40,6 +40,23 @@ pub struct FrontEnds {
     pub rules: Vec<Rule>,
 }
 
+#[cfg(test)]
+impl FrontEnds {
+    /// Front ends of a client that has nothing but these rules, each as in the file.
+    pub(crate) fn of_rules(rules: &[&str]) -> Self {
+        let rule = |text: &&str| toml::from_str(text).expect("a rule");
+        Self {
+            intercept: None,
+            socks5: None,
+            http: None,
+            web: ClientWeb::default(),
+            dssl: ClientDssl::default(),
+            les: None,
+            rules: rules.iter().map(rule).collect(),
+        }
+    }
+}
+
 /// Transparent interception of TCP.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -195,14 +195,24 @@ mod tests {
         assert_eq!(again.of(&other), None);
     }
 
-    #[test]
-    fn a_file_that_cannot_be_read_is_not_written_over_and_counts_again_once_it_is_mended() {
+    /// Answer to a client that names `key` in time.
+    fn join(recorded: &Recorded, enrolment: &PublicKey, key: &PublicKey) -> (EnrolCode, u64) {
+        recorded.enrol(enrolment, 1000, key, 1)
+    }
+
+    /// A state directory in whose file the second of the keys was named with the first.
+    fn joined() -> (tempfile::TempDir, PathBuf, [PublicKey; 4]) {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join(FILE);
-        let [enrolment, client, other, late] = keys();
-        let join = |recorded: &Recorded, enrolment, key| recorded.enrol(enrolment, 1000, key, 1);
+        let keys = keys();
         let first = Recorded::load(directory.path());
-        assert_eq!(join(&first, &enrolment, &client), (EnrolCode::Ok, 0));
+        assert_eq!(join(&first, &keys[0], &keys[1]), (EnrolCode::Ok, 0));
+        (directory, file, keys)
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_written_over_and_counts_again_once_it_is_mended() {
+        let (directory, file, [enrolment, client, other, late]) = joined();
         let whole = std::fs::read(&file).expect("the file");
         let half = &whole[..whole.len() / 2];
         std::fs::write(&file, half).expect("written");
@@ -222,12 +232,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_none_damages_the_file() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join(FILE);
-        let [enrolment, client, other, late] = keys();
-        let join = |recorded: &Recorded, enrolment, key| recorded.enrol(enrolment, 1000, key, 1);
-        let first = Recorded::load(directory.path());
-        assert_eq!(join(&first, &enrolment, &client), (EnrolCode::Ok, 0));
+        let (directory, file, [enrolment, client, other, late]) = joined();
         let whole = std::fs::read_to_string(&file).expect("the file");
         for key in [&enrolment, &client].map(ToString::to_string) {
             let cut = whole.replace(&key, &key[1..]);

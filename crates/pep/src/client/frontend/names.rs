@@ -128,24 +128,14 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::config::{ClientDssl, ClientWeb, Rule};
 
     fn names() -> Names {
-        let rule = |text: &str| -> Rule { toml::from_str(text).unwrap() };
-        Names::new(&FrontEnds {
-            intercept: None,
-            socks5: None,
-            http: None,
-            web: ClientWeb::default(),
-            dssl: ClientDssl::default(),
-            les: None,
-            rules: vec![
-                rule("ports = [22]\noptimistic = false"),
-                rule("ports = [80]\naction = \"block\""),
-                rule("domains = [\"example.com\"]\naction = \"direct\""),
-                rule("domains = [\"www.example.com\", \"example.net\"]\naction = \"block\""),
-            ],
-        })
+        Names::new(&FrontEnds::of_rules(&[
+            "ports = [22]\noptimistic = false",
+            "ports = [80]\naction = \"block\"",
+            "domains = [\"example.com\"]\naction = \"direct\"",
+            "domains = [\"www.example.com\", \"example.net\"]\naction = \"block\"",
+        ]))
     }
 
     fn told(name: &str, addresses: &[&str], ttl: u64) -> Learned {

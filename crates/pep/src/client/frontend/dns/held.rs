@@ -130,22 +130,13 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
-    use crate::config::{ClientDssl, ClientWeb, FrontEnds, Rule};
+    use crate::config::FrontEnds;
 
     fn held() -> Held {
-        let rule = |text: &str| -> Rule { toml::from_str(text).unwrap() };
-        let config = FrontEnds {
-            intercept: None,
-            socks5: None,
-            http: None,
-            web: ClientWeb::default(),
-            dssl: ClientDssl::default(),
-            les: None,
-            rules: vec![
-                rule("ports = [25]\noptimistic = false"),
-                rule("domains = [\"example.net\"]\naction = \"block\""),
-            ],
-        };
+        let config = FrontEnds::of_rules(&[
+            "ports = [25]\noptimistic = false",
+            "domains = [\"example.net\"]\naction = \"block\"",
+        ]);
         Held::new(&Rc::new(Decisions::new(&config)))
     }
 
