@@ -1,4 +1,5 @@
-//! What a running client cannot do for a while, such as change its rules without memory: it is told once, and tried again. Needs root.
+//! Work that a running client cannot do for a while, such as a change of its rules without memory: it is told once, and tried again. Needs
+//! root.
 
 use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr, TcpStream};

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const UDP: u8 = 17;
 
-/// Somebody who sees the datagrams that come to one end of a link.
+/// Eavesdropper on the datagrams that come to one end of a link.
 pub struct Overhearing(PacketSocket);
 
 impl Overhearing {

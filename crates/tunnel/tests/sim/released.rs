@@ -180,7 +180,7 @@ pub(crate) struct World {
     pub(crate) peer: Peer,
     engine: Engine,
     tunnel: Option<ConnectionId>,
-    /// What the engine has said of its tunnel.
+    /// Events of the tunnel that the engine has reported.
     pub(crate) events: Vec<TunnelEvent>,
     ended: Option<String>,
 }

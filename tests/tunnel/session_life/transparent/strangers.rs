@@ -67,7 +67,7 @@ fn silent_connections_hold_up_no_flow() {
     });
 }
 
-/// Somebody at the terminal who leads connections for one host to another one.
+/// Rule of the terminal that leads connections for one host to another one.
 struct Diversion {
     web: Service,
     other: Service,
