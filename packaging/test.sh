@@ -198,6 +198,9 @@ inside gateway sh -c 'echo "no_such_key = 1" > /etc/bentpipe/more && cp /etc/ben
   cat /etc/bentpipe/more /root/server.toml > /etc/bentpipe/server.toml && rm /etc/bentpipe/more'
 expect "a reload of a faulty file is refused" not inside gateway systemctl reload bentpipe-server
 expect "and the server goes on" page
+inside gateway dpkg --install /root/bentpipe.deb >"$run/upgrade" 2>&1 || fail "an upgrade with a faulty file"
+expect "an upgrade names the faulty file" grep "bentpipe-server goes on with the old program: .*/etc/bentpipe/server.toml" "$run/upgrade"
+expect "and the server goes on after the upgrade" page
 inside gateway systemctl restart bentpipe-server >/dev/null 2>&1 || true
 sleep 7
 expect "a wrong configuration waits for its operator" \

@@ -18,6 +18,7 @@ service() { # COMMAND
     procd_set_param() { echo "  $*"; }
     procd_close_instance() { :; }
     mkdir() { :; }
+    start() { start_service; }
     program() {
       echo "bentpipe $*"
       [ "$1" != check ] || ! grep -q faulty "$4"
@@ -58,6 +59,15 @@ service start_service >"$place/out"
 ! grep --quiet "instance client\|guard" "$place/out" || { echo "FAILED: a faulty file is started" >&2; exit 1; }
 expect "the server beside a faulty client" "instance server"
 
+! service reload_service >"$place/out" || { echo "FAILED: a reload of a faulty file succeeds" >&2; exit 1; }
+! grep --quiet instance "$place/out" || { echo "FAILED: a reload of a faulty file tells procd what is to run" >&2; exit 1; }
+uci_client_enabled=0 service reload_service >"$place/out"
+expect "a reload, with a faulty file that nothing uses" "bentpipe check --role server $server" "instance server"
+echo sound >"$client"
+service reload_service >"$place/out"
+expect "a reload" "instance client" "instance server"
+
+echo faulty >"$client"
 uci_server_enabled=0 service start_service >"$place/out"
 ! grep --quiet instance "$place/out" || { echo "FAILED: what is disabled is started" >&2; exit 1; }
 
