@@ -39,6 +39,7 @@ mod running;
 mod schedule;
 mod servers;
 mod session;
+mod silence;
 mod sle;
 mod splitter;
 mod tls_connection;

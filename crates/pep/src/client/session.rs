@@ -2,7 +2,7 @@
 //!
 //! Its parts have owners: when an attempt is made is decided in `retry.rs`, how in `connecting.rs`; `connections.rs` is which
 //! connections there are, `report.rs` about what the operator hears, `packet_road.rs` about packets. What follows from news of the
-//! engine, and what is done all the time, is in `upkeep.rs`.
+//! engine, and what is done all the time, is in `upkeep.rs` and `silence.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;

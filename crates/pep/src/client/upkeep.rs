@@ -1,9 +1,6 @@
 //! Work of the session: what follows from news of the engine, one connection becoming the tunnel, one being lost; and what is done
-//! all the time: attempts while a tunnel is wanted, looks whether the tunnel's server is heard, whether bytes are left, and at the
-//! figures of `status`.
-//!
-//! Flows stay with a silent tunnel until another one is ready, and for a moment longer: where the link itself was out, both
-//! servers are back at the same time, and open connections live on with the first.
+//! all the time: attempts while a tunnel is wanted, looks whether the tunnel's server is heard (`silence.rs`), whether bytes are
+//! left, and at the figures of `status`.
 
 use std::future::pending;
 use std::time::{Duration, Instant};
@@ -12,12 +9,11 @@ use bentpipe_proto::tunnel::{CloseCode, LesBody, LesKind};
 use quinn_proto::ConnectionError;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep_until};
 
-use super::connections::{Attempt, Look, Lost, Ready};
+use super::connections::{Attempt, Lost, Ready};
 use super::report::{self, Told, is_replaced};
 use super::retry::{Failure, Retry, Step};
 use super::session::Session;
 use crate::process;
-use crate::status;
 use bentpipe_tunnel::engine::identity;
 use bentpipe_tunnel::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event};
 use bentpipe_tunnel::text::printable;
@@ -28,12 +24,6 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Time from one sample of the figures of `status` to the next.
 const SAMPLE: Duration = Duration::from_secs(1);
-
-/// Silence after which other servers are tried, and the server's name is looked up again.
-const ELSEWHERE: Duration = Duration::from_secs(10);
-
-/// A tunnel that is ready waits this long, or two round trips, for the silent one.
-const GRACE: Duration = Duration::from_secs(1);
 
 impl Session {
     /// Takes the engine's news about connections.
@@ -315,97 +305,4 @@ impl Session {
             self.reporter.sample();
         }
     }
-
-    /// Looks whether the tunnel is silent, and acts.
-    pub(super) fn watch_silence(&self) {
-        let (now, since) = (process::now(), self.tunnels.silent_since());
-        let look = self.tunnels.state_mut().look(now, since);
-        match look {
-            Look::Heard => {}
-            Look::Back { since, others } => {
-                let lasted = now.saturating_duration_since(since).as_secs();
-                tracing::info!(target: crate::events::STATE, "link is back after {lasted} s of silence");
-                self.schedule.tell(|retry, _| retry.on_quiet());
-                for id in others {
-                    self.tunnels.close(id, "the client's other tunnel is back");
-                }
-                self.tell_reach();
-            }
-            Look::Silent { begins, due } => self.bear_silence(now, since, begins, due),
-        }
-    }
-
-    fn bear_silence(&self, now: Instant, since: Option<Instant>, begins: bool, due: bool) {
-        let Some((tunnel, since)) = self.tunnels.state().winner().zip(since) else {
-            return;
-        };
-        let lasted = now.saturating_duration_since(since);
-        if begins {
-            self.tell_silence(&tunnel, lasted);
-        }
-        if due {
-            self.switch();
-        } else if lasted >= ELSEWHERE {
-            self.try_elsewhere(tunnel.server);
-        }
-    }
-
-    fn tell_silence(&self, tunnel: &Attempt, lasted: Duration) {
-        let heard = self.tunnels.heard(tunnel.id);
-        let heard = heard.map(|at| process::now().saturating_duration_since(at).as_secs());
-        let address = tunnel.address;
-        let (since, ago) = (clock(lasted), lasted.as_secs());
-        let what = self.tunnels.own_fault().unwrap_or_else(|| {
-            match status::is_heard_in_silence(heard, ago) {
-                true => {
-                    format!("{address} is heard, but what is sent to it is not answered")
-                }
-                false => format!("nothing is heard from {address}"),
-            }
-        });
-        tracing::warn!("link silent since {since}, {ago} s ago: {what}; connections wait");
-        self.tell_reach();
-    }
-
-    /// Has other servers tried, and the address of this one looked up again.
-    fn try_elsewhere(&self, server: usize) {
-        if self.servers.len() > 1 || self.servers.is_named(server) {
-            self.schedule
-                .tell(|retry, now| retry.on_silent(now, server));
-            self.schedule.wake();
-        }
-    }
-
-    /// Another tunnel is ready while the present one is silent: that one is asked once more.
-    pub(super) fn challenge(&self, attempt: Attempt) {
-        self.want();
-        let rtt = self.tunnels.look_at(attempt.id, |it| Some(it.rtt().0));
-        let grace = GRACE.max(rtt.unwrap_or_default() * 2);
-        let due = process::now() + grace;
-        self.tunnels.state_mut().challenge(attempt, due);
-    }
-
-    fn switch(&self) {
-        let taken = self.tunnels.state_mut().take_over();
-        let Some([silent, next]) = taken else {
-            return;
-        };
-        tracing::warn!(
-            "{} stays silent: {} takes over; open connections are reset",
-            silent.address,
-            next.address
-        );
-        self.learned.paths().tunnel_ended();
-        self.published.forget();
-        self.tunnels
-            .close(silent.id, "the client takes another server");
-        self.install(next);
-    }
-}
-
-/// Time of day in UTC, `ago` before now, as HH:MM:SS.
-fn clock(ago: Duration) -> String {
-    let seconds = process::since_1970().saturating_sub(ago).as_secs();
-    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
-    format!("{hours:02}:{minutes:02}:{:02} UTC", seconds % 60)
 }
