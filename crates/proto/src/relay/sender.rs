@@ -15,6 +15,12 @@ use crate::tunnel::AbortCode;
 /// of 1 Gbit/s: the LAN side refills it much faster than a satellite drains it.
 pub const SEND_BUFFER: usize = 128 * 1024;
 
+/// Bytes up to which pieces are joined: a host that writes byte by byte would otherwise fill memory with places for them.
+const JOINED: usize = 1024;
+
+/// Memory that a piece takes beside its bytes, about: its place in the queue and what the allocator adds.
+const CHUNK_COST: u64 = 64;
+
 /// One sending direction. Offsets are payload offsets; the header is outside of them.
 #[derive(Debug)]
 pub struct Sender {
@@ -50,9 +56,15 @@ impl Sender {
 
     /// Adds payload read from the LAN.
     pub fn push(&mut self, data: Bytes) {
-        if self.end.is_none() && !data.is_empty() {
-            self.queued += data.len();
-            self.queue.push_back(data);
+        if self.end.is_some() || data.is_empty() {
+            return;
+        }
+        self.queued += data.len();
+        match self.queue.back_mut() {
+            Some(last) if last.len() + data.len() <= JOINED => {
+                *last = [&last[..], &data].concat().into();
+            }
+            _ => self.queue.push_back(data),
         }
     }
 
@@ -107,7 +119,8 @@ impl Sender {
 
     /// Memory held, in bytes.
     pub fn memory(&self) -> u64 {
-        self.queued as u64 + self.header.len() as u64
+        let pieces = self.queue.len() as u64 * CHUNK_COST;
+        self.queued as u64 + self.header.len() as u64 + pieces
     }
 
     /// Takes up to `max` bytes for the stream, header first.
@@ -205,12 +218,33 @@ mod tests {
             s.put_back(vec![joined]);
             let payload = fit.saturating_sub(4);
             assert_eq!((s.sendable(), s.written()), (7 - fit, payload as u64));
-            assert_eq!(s.memory(), 7 - fit as u64);
+            let pieces = u64::from(payload < 3) * CHUNK_COST;
+            assert_eq!(s.memory(), 7 - fit as u64 + pieces);
             let mut rest = Vec::new();
             s.take(100, &mut rest);
             assert_eq!([went.to_vec(), rest.concat()].concat(), b"OPENabc");
             assert_eq!(s.written(), 3);
         }
+    }
+
+    #[test]
+    fn bytes_that_come_one_by_one_take_hardly_more_memory_than_their_number() {
+        let mut s = Sender::new(Bytes::new(), u64::MAX);
+        let byte = |at: usize| (at % 251) as u8;
+        for at in 0..SEND_BUFFER {
+            s.push(Bytes::copy_from_slice(&[byte(at)]));
+        }
+        assert_eq!(s.capacity(), 0);
+        assert!(s.queue.len() <= 2 * SEND_BUFFER / JOINED);
+        assert!(s.memory() <= (SEND_BUFFER + SEND_BUFFER / 8) as u64);
+        let mut out = Vec::new();
+        s.take(SEND_BUFFER / 2 + 7, &mut out);
+        s.put_back(out.split_off(out.len() / 2));
+        s.take(SEND_BUFFER, &mut out);
+        let all = out.concat();
+        assert_eq!(all.len(), SEND_BUFFER);
+        assert!(all.iter().enumerate().all(|(at, seen)| *seen == byte(at)));
+        assert_eq!(s.memory(), 0);
     }
 
     #[test]
