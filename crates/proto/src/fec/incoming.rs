@@ -99,6 +99,7 @@ impl Incoming {
     pub fn keep(&mut self, bytes: u64) {
         self.keep = bytes;
         self.history.trim(bytes);
+        self.trim();
         if bytes == 0 {
             self.blocks.clear();
             self.covered.clear();
@@ -132,6 +133,10 @@ impl Incoming {
         };
         self.stats.repairs += content.len() as u64;
         self.earn(content.len() as u64);
+        if self.keep == 0 && repair.shape.total() > 0 {
+            // With nothing kept its block could not be mended, and its symbols would stay; an end alone needs nothing.
+            return true;
+        }
         if self.blocks.contains_key(&repair.block) || self.begin(&repair) {
             self.collect(&repair);
             self.trim();
@@ -190,7 +195,8 @@ impl Incoming {
 
     /// Forgets the oldest blocks until no more is held than may be.
     fn trim(&mut self) {
-        while self.blocks.len() > MOST_BLOCKS || self.held > MOST_HELD {
+        let most = MOST_HELD.min(usize::try_from(self.keep).unwrap_or(usize::MAX));
+        while self.blocks.len() > MOST_BLOCKS || self.held > most {
             let Some((number, old)) = self.blocks.pop_first() else {
                 break;
             };

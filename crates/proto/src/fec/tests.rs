@@ -131,6 +131,18 @@ const LOSS: Loss = Loss {
     bursts: 2.0,
 };
 
+/// Repairs are due until they are made or given up: a peer that takes no DATAGRAM frames must not keep its shard busy.
+#[test]
+fn repairs_for_which_there_is_no_room_are_given_up() {
+    let mut both = Both::new(Fec::Fixed { repair: 1, per: 1 }, None);
+    both.send(0, 10_000, |_| false);
+    both.dry(0, true);
+    assert!(both.outgoing.poll_timeout().is_some());
+    both.now += RTT;
+    assert_eq!(both.outgoing.poll(both.now, 0), None);
+    assert_eq!(both.outgoing.poll_timeout(), None);
+}
+
 #[test]
 fn as_many_packets_as_repairs_come_back() {
     let mut both = Both::new(FIXED, None);

@@ -210,6 +210,48 @@ fn no_byte_is_decoded_twice_whatever_the_block_is_called() {
     assert_eq!(bomber.decoded(), 0);
 }
 
+/// Memory that others need is given back, whatever repairs the peer goes on sending.
+#[test]
+fn symbols_are_given_back_as_what_was_kept_is() {
+    let mut incoming = Incoming::default();
+    incoming.keep(64 << 20);
+    let mut blocks = 0..;
+    let mut burst = |incoming: &mut Incoming| {
+        for block in blocks.by_ref().take(8) {
+            let range = Range {
+                stream: 5,
+                start: block * MAX_BLOCK,
+                end: (block + 1) * MAX_BLOCK,
+                fin: false,
+            };
+            let shape = block::Shape {
+                symbol: 1400,
+                repairs: 1000,
+                ranges: vec![range],
+            };
+            for first in 0..1000 {
+                let repair = Repair {
+                    block,
+                    shape: shape.clone(),
+                    first,
+                    symbols: &[9; 1400],
+                };
+                assert!(incoming.on_datagram(&repair.encode()));
+            }
+        }
+        incoming.memory()
+    };
+    let before = burst(&mut incoming);
+    assert!(before > 6 << 20, "{before}");
+    incoming.keep(1 << 20);
+    assert!(incoming.memory() <= 1 << 20);
+    let after = burst(&mut incoming);
+    assert!((1..=1 << 20).contains(&after), "{after}");
+    incoming.keep(0);
+    assert_eq!(incoming.memory(), 0);
+    assert_eq!(burst(&mut incoming), 0);
+}
+
 /// Decoding is paid for by bytes and time at its price, and one turn does not do all of it.
 #[test]
 fn decoding_is_paid_for_at_its_price_and_a_piece_at_a_time() {

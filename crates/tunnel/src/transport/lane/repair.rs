@@ -92,9 +92,8 @@ impl Repairs {
             return 0;
         }
         let mut datagrams = quic.datagrams();
-        let Some(size) = datagrams.max_size() else {
-            return 0;
-        };
+        // Without room for any what is due is given up: it would be due for ever.
+        let size = datagrams.max_size().unwrap_or(0);
         let mut written = 0;
         while written < max
             && let Some(repair) = self.outgoing.poll(now, size)
@@ -117,8 +116,9 @@ impl Repairs {
 
     /// Keeps no more than `bytes` until [`Self::keep_more`]: other tunnels need memory.
     pub(super) fn keep_less(&mut self, bytes: u64) {
-        if bytes < self.incoming.limit() {
-            self.incoming.keep(bytes);
+        let limit = self.incoming.limit();
+        if bytes < limit.max(self.incoming.memory()) {
+            self.incoming.keep(bytes.min(limit));
         }
     }
 
