@@ -154,6 +154,11 @@ impl Relay {
         }
         let room = flow.look(Tunnel::capacity).unwrap_or(0);
         if room == 0 {
+            if flow.look(Tunnel::is_sending) == Some(false) {
+                // The other end takes nothing more, so nothing is read; a reset has to be heard all the same.
+                let error = ready!(socket.poll_hangup(cx));
+                return Poll::Ready(self.lan_ended(flow, &error));
+            }
             return Poll::Pending;
         }
         Poll::Ready(match ready!(socket.poll_read(cx, room)) {

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use bentpipe_link::LinkConfig;
-use bentpipe_proto::tunnel::AbortCode;
+use bentpipe_proto::relay::End;
+use bentpipe_proto::tunnel::{AbortCode, ReplyCode};
 use bentpipe_testbed::world::{Ending, World, preset, source};
-use bentpipe_tunnel::engine::Engine;
+use bentpipe_tunnel::engine::{Connection, ConnectionId, Engine};
+use bentpipe_tunnel::transport::{FlowKey, Incoming};
 use bytes::Bytes;
 use quinn_proto::{Dir, VarInt, WriteError};
 
+use crate::outage::set_outage;
 use crate::satellite::link;
 
 const SETTLED: Duration = Duration::from_secs(5);
@@ -204,4 +207,94 @@ fn a_flow_that_begins_after_the_close_does_not_keep_the_connection() {
         .expect("a flow");
     world.run_for(3 * SETTLED);
     assert_eq!(client(&mut world).connections().count(), 0);
+}
+
+/// The two ends of a flow whose destination is the test's own.
+struct BothEnds {
+    tunnel: ConnectionId,
+    flow: FlowKey,
+    remote_tunnel: ConnectionId,
+    remote: FlowKey,
+}
+
+impl BothEnds {
+    fn open(world: &mut World) -> Self {
+        world.behaviour.opened = Some(Vec::new());
+        let tunnel = world.tunnel();
+        let (held, quic) = client(world).connection(tunnel).expect("up").parts();
+        let flow = held.open(quic, source(0), None, Bytes::from_static(b"hello"));
+        let flow = flow.expect("a flow");
+        world.run_for(SETTLED / 5);
+        let opened = world.behaviour.opened.iter_mut().flatten().next();
+        let (remote_tunnel, remote, _) = *opened.expect("the server has heard of it");
+        let it = Self {
+            tunnel,
+            flow,
+            remote_tunnel,
+            remote,
+        };
+        let (held, quic) = it.server(world).parts();
+        held.reply(quic, remote, ReplyCode::Ok, None);
+        world.run_for(SETTLED / 5);
+        it
+    }
+
+    fn client<'a>(&self, world: &'a mut World) -> &'a mut Connection {
+        client(world).connection(self.tunnel).expect("up")
+    }
+
+    fn server<'a>(&self, world: &'a mut World) -> &'a mut Connection {
+        world.server.connection(self.remote_tunnel).expect("up")
+    }
+}
+
+/// PROTOCOL.md §8: a stream whose FIN has left cannot be reset, and STOP_SENDING alone does not say how the flow ends.
+#[test]
+fn a_flow_that_is_let_go_of_after_its_fin_ends_at_the_other_end() {
+    let mut world = ready();
+    let flow = BothEnds::open(&mut world);
+    let (held, _) = flow.server(&mut world).parts();
+    held.push(flow.remote, Bytes::from_static(b"answer"));
+    held.finish(flow.remote);
+    world.run_for(SETTLED / 5);
+    let (held, quic) = flow.server(&mut world).parts();
+    held.release(quic, flow.remote);
+    world.run_for(SETTLED / 5);
+    let (held, quic) = flow.client(&mut world).parts();
+    assert_eq!(held.incoming(flow.flow), Incoming::Data);
+    held.consume(flow.flow, 6);
+    let end = Incoming::End(End::Abort(AbortCode::Internal));
+    assert_eq!(held.incoming(flow.flow), end);
+    held.release(quic, flow.flow);
+    world.run_for(SETTLED);
+    assert_empty(&world);
+}
+
+/// Control frames leave before flows: after an outage the server hears of every reset before it hears of any of these flows.
+#[test]
+fn resets_that_overtake_their_opens_are_remembered_however_many_they_are() {
+    const FLOWS: usize = 1500;
+    let mut world = ready();
+    world.behaviour.opened = Some(Vec::new());
+    let tunnel = world.tunnel();
+    set_outage(&mut world, true);
+    world.run_for(SETTLED / 5);
+    for _ in 0..FLOWS {
+        let (held, quic) = client(&mut world).connection(tunnel).expect("up").parts();
+        let hello = Bytes::from_static(b"hello");
+        let flow = held.open(quic, source(1000), None, hello).expect("a flow");
+        held.abort(quic, flow, AbortCode::Reset);
+    }
+    world.run_for(SETTLED);
+    set_outage(&mut world, false);
+    world.run_for(6 * SETTLED);
+    let opened = world.behaviour.opened.take().expect("it is given");
+    assert_eq!(opened.len(), FLOWS);
+    for (id, flow, _) in opened {
+        let (held, quic) = world.server.connection(id).expect("up").parts();
+        assert!(held.is_aborted(flow));
+        held.release(quic, flow);
+    }
+    world.run_for(SETTLED);
+    assert_empty(&world);
 }

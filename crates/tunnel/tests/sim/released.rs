@@ -85,7 +85,7 @@ impl Peer {
         }
     }
 
-    fn quic(&mut self) -> &mut Connection {
+    pub(crate) fn quic(&mut self) -> &mut Connection {
         &mut self.quic.as_mut().expect("a connection").1
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use bentpipe_proto::tunnel::{AbortCode, FlowId};
 
-/// FLOW_ABORTs, and as many FLOW_CREDITs, that are kept.
+/// FLOW_CREDITs that are kept, and FLOW_ABORTs at least.
 const MOST: usize = 1024;
 
 /// Frames about one flow that came before it was seen.
@@ -27,11 +27,18 @@ pub(super) struct Early {
 
 impl Early {
     pub(super) fn on_credit(&mut self, flow: FlowId, max_offset: u64) {
-        keep(&mut self.credit, flow, max_offset);
+        keep(&mut self.credit, MOST, flow, max_offset);
     }
 
-    pub(super) fn on_abort(&mut self, flow: FlowId, final_offset: u64, code: AbortCode) {
-        keep(&mut self.aborts, flow, (final_offset, code));
+    /// A peer that may have `limit` flows open can reset all of them before any OPEN has come.
+    pub(super) fn on_abort(
+        &mut self,
+        limit: u64,
+        flow: FlowId,
+        (final_offset, code): (u64, AbortCode),
+    ) {
+        let most = usize::try_from(limit).unwrap_or(usize::MAX).max(MOST);
+        keep(&mut self.aborts, most, flow, (final_offset, code));
     }
 
     /// The flow has come.
@@ -43,8 +50,8 @@ impl Early {
     }
 }
 
-fn keep<T>(early: &mut BTreeMap<FlowId, T>, flow: FlowId, news: T) {
-    if early.len() >= MOST {
+fn keep<T>(early: &mut BTreeMap<FlowId, T>, most: usize, flow: FlowId, news: T) {
+    if early.len() >= most {
         early.pop_first();
     }
     early.insert(flow, news);

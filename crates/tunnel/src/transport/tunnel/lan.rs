@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::{
     AbortCode, Control, Destination, ENROL_KEY, EnrolCode, EpochRandom, FlowId, Inbound, LesBody,
     LesKind, Open, Publish, PublishCode, Reply, ReplyCode, Segments, capability,
@@ -183,6 +184,11 @@ impl Tunnel {
             .min(usize::try_from(left).unwrap_or(usize::MAX))
     }
 
+    /// True if the peer takes bytes of the flow; there may be no room for them now.
+    pub fn is_sending(&self, key: FlowKey) -> bool {
+        self.flows.get(key).is_some_and(Flow::is_sending)
+    }
+
     /// Credit promised to flows that are open, in bytes.
     pub fn promised(&self) -> u64 {
         self.flows.promised()
@@ -277,10 +283,21 @@ impl Tunnel {
             return;
         };
         let ended = !flow.is_receiving() && flow.sender.end().is_some();
+        // A stream whose FIN has left cannot be reset: the peer would hear only that nothing more is read.
+        let finished = !flow.is_sending() && flow.sender.end() == Some(End::Fin);
+        let (named, final_offset) = (flow.id.filter(|_| finished), flow.sender.written());
         self.flows.edit(key, Flow::release);
-        if !ended {
-            self.throw_away(quic, key, AbortCode::Internal);
+        if ended {
+            return;
         }
+        if let Some(flow) = named {
+            self.outbox.send(&Control::FlowAbort {
+                flow,
+                final_offset,
+                code: AbortCode::Internal,
+            });
+        }
+        self.throw_away(quic, key, AbortCode::Internal);
     }
 
     /// A packet is to cross; what is no IP packet is counted and dropped.

@@ -133,7 +133,9 @@ impl Tunnel {
                 code,
             } => match self.flows.find(flow) {
                 Some(key) => self.on_abort(quic, key, final_offset, code),
-                None if self.opens(flow) => self.early.on_abort(flow, final_offset, code),
+                None if self.opens(flow) => {
+                    self.early.on_abort(self.limit, flow, (final_offset, code));
+                }
                 None => {}
             },
             Control::Publish(publish) => return self.on_publish(publish),
