@@ -32,13 +32,21 @@ impl Serialiser {
         self.busy_until + Duration::from_nanos(u64::from(self.remainder > 0))
     }
 
+    /// Rate at which [`Self::send_at`] sends.
+    pub(crate) fn rate_at(&self, share: f64) -> BitRate {
+        match share == 1.0 {
+            true => BitRate::bits_per_second(self.rate),
+            false => BitRate::bits_per_second((self.rate as f64 * share) as u64),
+        }
+    }
+
     /// Sends `size` as [`Self::send`] does, at `share` times the rate.
     pub(crate) fn send_at(&mut self, share: f64, now: Instant, size: ByteCount) {
         if share == 1.0 {
             return self.send(now, size);
         }
         let full = self.rate;
-        self.set_rate(BitRate::bits_per_second((full as f64 * share) as u64));
+        self.set_rate(self.rate_at(share));
         self.send(now, size);
         self.set_rate(BitRate::bits_per_second(full));
     }
@@ -67,10 +75,5 @@ impl Serialiser {
         self.busy_until = self.idle_at();
         self.remainder = 0;
         self.rate = rate.as_u64().max(1);
-    }
-
-    /// Bits or symbols a second.
-    pub(crate) const fn rate(&self) -> u64 {
-        self.rate
     }
 }

@@ -4,7 +4,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use bentpipe_link::Counters;
+use bentpipe_link::{Counters, Scenario, Standard};
 use bentpipe_units::BitRate;
 
 use crate::experiment::Direction;
@@ -17,12 +17,18 @@ use bentpipe_emulator::{EmulatorStats, Live, Snapshot};
 /// At least as often as the emulator shows something new.
 const PERIOD: Duration = Duration::from_millis(50);
 
+/// No bound on a rate.
+const UNBOUNDED: BitRate = BitRate::bits_per_second(u64::MAX);
+
 /// The best that was seen.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Best {
     rtt: Duration,
     /// Forward and return.
     rates: [BitRate; 2],
+    /// Rates that no stretch of the run, however short, had more of: above `rates`, which are means, where a trace says when packets
+    /// leave.
+    peaks: [BitRate; 2],
 }
 
 /// Best of a run, and its course.
@@ -89,32 +95,48 @@ fn better(best: Option<Best>, latest: &Snapshot) -> Option<Best> {
         return best;
     };
     let (forward, back) = (&terminal.forward_link, &terminal.return_link);
-    let seen = Best {
-        rtt: forward.one_way_delay.get() + back.one_way_delay.get(),
-        rates: [forward.capacity, back.capacity],
-    };
+    let rtt = forward.one_way_delay.get() + back.one_way_delay.get();
+    let rates = [forward.capacity, back.capacity];
     Some(match best {
-        None => seen,
-        Some(best) => Best {
-            rtt: best.rtt.min(seen.rtt),
-            rates: [0, 1].map(|way| best.rates[way].max(seen.rates[way])),
-        },
+        None => Best::new(rtt, rates),
+        Some(best) => Best::new(
+            best.rtt.min(rtt),
+            [0, 1].map(|way| best.rates[way].max(rates[way])),
+        ),
     })
 }
 
 impl Best {
-    #[cfg(test)]
     pub(super) fn new(rtt: Duration, rates: [BitRate; 2]) -> Self {
-        Self { rtt, rates }
+        Self {
+            rtt,
+            rates,
+            peaks: rates,
+        }
+    }
+
+    /// Bounds of `scenario`, whose recorded rates have stretches that are faster than their mean.
+    pub(super) fn over(self, scenario: &Scenario) -> Self {
+        let standards = [&scenario.forward_link, &scenario.return_link];
+        let peak = |way: usize| match standards[way] {
+            Standard::Mahimahi { .. } => UNBOUNDED,
+            _ => self.peaks[way],
+        };
+        Self {
+            peaks: [0, 1].map(peak),
+            ..self
+        }
     }
 
     /// Bounds where content also crosses what is `behind` the gateway.
     pub(super) fn behind(self, behind: &Behind) -> Self {
-        let [forward, back] = self.rates;
-        let least =
-            |rate: BitRate, other: Option<BitRate>| other.map_or(rate, |other| rate.min(other));
+        let others = [behind.uplink, behind.downlink];
+        let least = |rates: [BitRate; 2]| {
+            [0, 1].map(|way| others[way].map_or(rates[way], |other| rates[way].min(other)))
+        };
         Self {
-            rates: [least(forward, behind.uplink), least(back, behind.downlink)],
+            rates: least(self.rates),
+            peaks: least(self.peaks),
             ..self
         }
     }
@@ -126,21 +148,23 @@ impl Best {
 
     /// The bounds of content in `direction`: what the link lost of all packets in that direction had to be sent again.
     pub(super) fn limit(&self, direction: Direction, stats: &EmulatorStats) -> LinkLimit {
-        let (rate, counters) = self.way(direction, stats);
+        let (way, counters) = way(direction, stats);
         let lost = (counters.dropped_channel + counters.dropped_outage) as f64;
         let sent = lost + counters.delivered as f64;
-        LinkLimit::of(self.rtt, rate, if sent > 0.0 { lost / sent } else { 0.0 })
+        let lost = if sent > 0.0 { lost / sent } else { 0.0 };
+        LinkLimit::of(self.rtt, self.rates[way], lost)
     }
 
     /// Best time if by luck nothing was lost: what beats this is impossible.
     pub(super) fn lucky(&self, direction: Direction, stats: &EmulatorStats) -> LinkLimit {
-        LinkLimit::of(self.rtt, self.way(direction, stats).0, 0.0)
+        LinkLimit::of(self.rtt, self.peaks[way(direction, stats).0], 0.0)
     }
+}
 
-    fn way<'a>(&self, direction: Direction, stats: &'a EmulatorStats) -> (BitRate, &'a Counters) {
-        match direction {
-            Direction::Down => (self.rates[0], &stats.forward_link),
-            Direction::Up => (self.rates[1], &stats.return_link),
-        }
+/// Place of the direction's bounds, and its counters.
+fn way(direction: Direction, stats: &EmulatorStats) -> (usize, &Counters) {
+    match direction {
+        Direction::Down => (0, &stats.forward_link),
+        Direction::Up => (1, &stats.return_link),
     }
 }

@@ -152,7 +152,7 @@ fn sum(reports: &[CaptureReport]) -> CaptureReport {
 mod tests {
     use std::time::Duration;
 
-    use bentpipe_link::Counters;
+    use bentpipe_link::{Counters, Standard};
     use bentpipe_units::{BitRate, ByteCount, Seed, TimeSpan};
 
     use super::*;
@@ -160,6 +160,7 @@ mod tests {
     use crate::experiment::{ContentKind, RunKey, Task};
     use crate::results::Status;
     use bentpipe_emulator::Health;
+    use bentpipe_emulator::scenario::preset;
 
     const BYTES: u64 = 1_000_000;
 
@@ -171,6 +172,7 @@ mod tests {
         readable: bool,
         carried: Option<Carried>,
         on_lans: Vec<CaptureReport>,
+        best: Best,
     }
 
     impl Case {
@@ -185,6 +187,7 @@ mod tests {
                 tunnel_bytes: BYTES + 40_000,
                 ..CaptureReport::default()
             };
+            let rate = BitRate::megabits_per_second(10);
             Self {
                 seconds: 1.5,
                 stats: EmulatorStats {
@@ -202,6 +205,7 @@ mod tests {
                 readable: false,
                 carried: None,
                 on_lans: Vec::new(),
+                best: Best::new(Duration::from_millis(500), [rate, rate]),
             }
         }
 
@@ -224,13 +228,11 @@ mod tests {
                 cold: false,
                 content: ContentKind::Binary,
             };
-            let rate = BitRate::megabits_per_second(10);
-            let best = Best::new(Duration::from_millis(500), [rate, rate]);
             let prepared = Prepared::new(task, Seed::new(1));
             judge(
                 &mut record,
                 &prepared,
-                Some(best),
+                Some(self.best),
                 &self.stats,
                 &Evidence {
                     crossed: &self.crossed,
@@ -271,6 +273,24 @@ mod tests {
         case.seconds = 2.2;
         let limit = case.judged().limit_s.unwrap();
         assert!((limit - 2.1598).abs() < 0.001, "{limit}");
+    }
+
+    #[test]
+    fn a_recorded_rate_bounds_by_its_delay_alone() {
+        let mut scenario = preset("geo").unwrap();
+        scenario.forward_link = Standard::Mahimahi {
+            file: "fast-at-first.trace".into(),
+        };
+        let judged = |seconds| {
+            let mut case = Case::sound();
+            case.best = case.best.over(&scenario);
+            case.seconds = seconds;
+            case.judged()
+        };
+        // The mean needs 1.33 s.
+        assert_eq!(judged(0.7).status(), Status::Valid);
+        assert!((judged(0.7).limit_s.unwrap() - 1.33).abs() < 0.001);
+        assert!(judged(0.4).remark().contains("less than the 0.498 s"));
     }
 
     #[test]

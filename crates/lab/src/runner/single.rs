@@ -159,7 +159,9 @@ fn carry_out(
     // Before anything ends: what the kernel does then is not the contender's doing.
     let [crossed, on_lans] = [stop_all(on_link)?, stop_all(on_lans)?];
     let seen = watch.finish();
-    let best = seen.best.map(|best| best.behind(&named.behind));
+    let best = seen
+        .best
+        .map(|best| best.over(&named.scenario).behind(&named.behind));
     drop(at_work);
     kept.map_or(Ok(()), |place| place.take(topology.directory()))?;
     drop(web);

@@ -103,10 +103,10 @@ impl Carrier {
         }
     }
 
-    /// Rate that the terminal would get alone.
-    pub(crate) fn capacity(&self, terminal: usize) -> BitRate {
+    /// Rate that the terminal would get alone, where its path has `share` of the configured bit rate.
+    pub(crate) fn capacity(&self, terminal: usize, share: f64) -> BitRate {
         match self {
-            Self::Constant(clock) => BitRate::bits_per_second(clock.rate()),
+            Self::Constant(clock) => clock.rate_at(share),
             Self::PlFrames(frames) => frames.capacity(terminal),
             Self::Bursts(bursts) => bursts.latest(terminal).1,
             Self::Opportunities(clock) => clock.rate(),

@@ -340,7 +340,9 @@ impl<P> Channel<P> {
             cn: space.cn_total(now, terminal, self.way),
             modcod: self.carrier.modcod(terminal),
             modcod_name: self.carrier.modcod_name(terminal),
-            capacity: self.carrier.capacity(terminal),
+            capacity: self
+                .carrier
+                .capacity(terminal, space.state(now, terminal).capacity),
             one_way_delay: space.one_way_delay(now, terminal, self.way).into(),
             queues: station.queues(now),
             counters: station.counters,

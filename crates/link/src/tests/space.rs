@@ -109,6 +109,21 @@ fn handovers_hold_packets_back_and_lose_some() {
 }
 
 #[test]
+fn a_probe_says_what_an_epoch_has_of_the_rates() {
+    let start = origin();
+    for (share, rate) in [("0.5", 6), ("1.5", 18)] {
+        let orbit = format!(
+            "[orbit]\nmodel = \"starlink\"\nminimum_capacity = {share}\nmaximum_capacity = {share}\n"
+        );
+        let probe = made(&orbit, start).probe(start);
+        let terminal = &probe.terminals[0];
+        for way in [&terminal.forward_link, &terminal.return_link] {
+            assert_eq!(way.capacity, BitRate::megabits_per_second(rate), "{share}");
+        }
+    }
+}
+
+#[test]
 fn terminals_stand_where_they_say() {
     let text = "[orbit]\nmodel = \"geo\"\nsatellite_longitude = \"9 deg\"\n\
         terminal = { latitude = \"0 deg\", longitude = \"9 deg\" }\ngateway = { latitude = \"0 deg\", longitude = \"9 deg\" }\n\
