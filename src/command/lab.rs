@@ -179,9 +179,9 @@ fn leaks(options: &LabLeaks) -> Result<(), Failure> {
         &mut say,
     )?;
     super::print(leaks.to_string().trim_end())?;
-    match leaks.packets() {
-        0 => Ok(()),
-        packets => Err(anyhow::anyhow!("{packets} packets crossed the link in clear").into()),
+    match leaks.fault() {
+        None => Ok(()),
+        Some(fault) => Err(anyhow::anyhow!("{fault}").into()),
     }
 }
 

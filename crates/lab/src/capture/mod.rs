@@ -107,6 +107,8 @@ pub struct CaptureReport {
     pub clear: Vec<ClearPacket>,
     /// Packets of any kind that hold [`MARKER`], thus content that can be read.
     pub marker_packets: u64,
+    /// Those of them that are not among `clear_packets`: the tunnel's own, or about it.
+    pub readable_own: u64,
     /// Packets that were too fast for the capture.
     pub missed: u64,
     /// Bytes of all packets, from the IP header on.
@@ -193,6 +195,25 @@ impl CaptureReport {
         ensure!(self.tunnel_packets > 0, "no packet of the tunnel was seen");
         Ok(())
     }
+
+    /// Counts a packet of `length` bytes, with [`MARKER`] in it or without.
+    fn count(&mut self, class: Class, length: usize, marker: bool) {
+        let length = length as u64;
+        self.bytes += length;
+        self.marker_packets += u64::from(marker);
+        self.readable_own += u64::from(marker && class != Class::Clear);
+        match class {
+            Class::Tunnel => {
+                self.tunnel_packets += 1;
+                self.tunnel_bytes += length;
+            }
+            Class::Idle => self.idle_packets += 1,
+            Class::TunnelError => self.tunnel_errors += 1,
+            Class::Name => self.name_packets += 1,
+            Class::LinkScope => self.link_scope_packets += 1,
+            Class::Clear => self.clear_packets += 1,
+        }
+    }
 }
 
 impl AddAssign for CaptureReport {
@@ -205,6 +226,7 @@ impl AddAssign for CaptureReport {
         self.name_packets += other.name_packets;
         self.clear_packets += other.clear_packets;
         self.marker_packets += other.marker_packets;
+        self.readable_own += other.readable_own;
         self.missed += other.missed;
         self.bytes += other.bytes;
         self.tunnel_bytes += other.tunnel_bytes;
@@ -301,31 +323,45 @@ impl Reader {
     }
 
     fn take(&mut self, packet: Packet, bytes: &[u8]) {
-        let report = &mut self.report;
         let marker = self.finder.find(bytes).is_some();
-        report.bytes += bytes.len() as u64;
-        report.marker_packets += u64::from(marker);
-        match classify(packet.ether_type, bytes, self.expected) {
-            Class::Tunnel => {
-                report.tunnel_packets += 1;
-                report.tunnel_bytes += bytes.len() as u64;
-            }
-            Class::Idle => report.idle_packets += 1,
-            Class::TunnelError => report.tunnel_errors += 1,
-            Class::Name => report.name_packets += 1,
-            Class::LinkScope => report.link_scope_packets += 1,
-            Class::Clear => {
-                report.clear_packets += 1;
-                let kind = kind(packet.ether_type, bytes);
-                *report.clear_kinds.entry(kind).or_default() += 1;
-                if report.clear.len() < SHOWN {
-                    report.clear.push(ClearPacket {
-                        at: self.start.elapsed(),
-                        what: describe(packet.ether_type, bytes),
-                        marker,
-                    });
-                }
-            }
+        let class = classify(packet.ether_type, bytes, self.expected);
+        let report = &mut self.report;
+        report.count(class, bytes.len(), marker);
+        if class != Class::Clear {
+            return;
         }
+        let kind = kind(packet.ether_type, bytes);
+        *report.clear_kinds.entry(kind).or_default() += 1;
+        if report.clear.len() < SHOWN {
+            report.clear.push(ClearPacket {
+                at: self.start.elapsed(),
+                what: describe(packet.ether_type, bytes),
+                marker,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readable_packets_of_the_tunnel_are_counted_apart_from_those_in_clear() {
+        let mut report = CaptureReport::default();
+        for class in [
+            Class::Tunnel,
+            Class::Idle,
+            Class::TunnelError,
+            Class::Name,
+            Class::LinkScope,
+            Class::Clear,
+        ] {
+            report.count(class, 100, true);
+            report.count(class, 100, false);
+        }
+        assert_eq!((report.marker_packets, report.readable_own), (6, 5));
+        assert_eq!((report.clear_packets, report.tunnel_bytes), (2, 200));
+        assert_eq!(report.bytes, 1200);
     }
 }

@@ -72,11 +72,24 @@ pub struct Leaks {
 }
 
 impl Leaks {
-    /// Packets in clear, in all states.
+    /// What crossed in clear, in all states: packets beside the tunnel, and the tunnel's own whose content could be read; none if
+    /// there was neither.
     #[must_use]
-    pub fn packets(&self) -> u64 {
-        let clear = self.rows.iter().map(|row| row.crossed.clear_packets);
-        clear.sum()
+    pub fn fault(&self) -> Option<String> {
+        let sum = |of: fn(&CaptureReport) -> u64| -> u64 {
+            self.rows.iter().map(|row| of(&row.crossed)).sum()
+        };
+        let beside = sum(|crossed| crossed.clear_packets);
+        let readable = sum(|crossed| crossed.readable_own);
+        let faults = [
+            (beside, "crossed the link in clear"),
+            (readable, "of the tunnel held readable content"),
+        ];
+        let faults = faults.into_iter().filter(|(packets, _)| *packets > 0);
+        let faults: Vec<_> = faults
+            .map(|(packets, what)| format!("{packets} packets {what}"))
+            .collect();
+        (!faults.is_empty()).then(|| faults.join(", "))
     }
 }
 
@@ -189,5 +202,38 @@ fn kinds(kinds: &BTreeMap<String, u64>) -> String {
     match kinds.is_empty() {
         true => "nothing".to_owned(),
         false => kinds.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(clear_packets: u64, readable_own: u64) -> Option<String> {
+        let crossed = CaptureReport {
+            clear_packets,
+            readable_own,
+            marker_packets: clear_packets + readable_own,
+            ..CaptureReport::default()
+        };
+        let row = LeakRow {
+            state: "running",
+            crossed,
+        };
+        let leaks = Leaks {
+            contender: "c".into(),
+            rows: vec![row],
+        };
+        leaks.fault()
+    }
+
+    #[test]
+    fn a_tunnel_that_can_be_read_is_a_fault() {
+        assert_eq!(fault(0, 0), None);
+        let clear = "2 packets crossed the link in clear";
+        let readable = "3 packets of the tunnel held readable content";
+        assert_eq!(fault(2, 0).as_deref(), Some(clear));
+        assert_eq!(fault(0, 3).as_deref(), Some(readable));
+        assert_eq!(fault(2, 3), Some(format!("{clear}, {readable}")));
     }
 }
