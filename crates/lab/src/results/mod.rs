@@ -46,6 +46,9 @@ pub use store::{KEPT, Store, read};
 pub use summary::{Row, Summary};
 pub use timeline::{Timeline, TimelineRecorder};
 
+/// Key of [`Record::link`] under which stands what the link's check before the run found fault with.
+const FAULT_BEFORE: &str = "fault_before";
+
 /// Record of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -226,9 +229,28 @@ impl Record {
             // How long it would have taken on a sound link is not known either.
             Outcome::Unfinished { .. } if !self.doubts.is_empty() => Status::Invalid,
             Outcome::Unfinished { .. } => Status::Unfinished,
+            // Whoever does not come up over a link that is not as promised may have come up over a sound one. Other doubts say nothing
+            // against a failure: one that dies leaves nothing to know what it has carried by.
+            Outcome::Failed { .. } if self.is_spoiled() => Status::Invalid,
             Outcome::Failed { .. } => Status::Failed,
             Outcome::Unsupported { .. } => Status::Unsupported,
         }
+    }
+
+    /// Adds that the link was found unsound before the run, as `fault` says.
+    pub fn doubt_link(&mut self, fault: &str) {
+        self.doubts.push(fault.to_owned());
+        let link = self.link.get_or_insert_with(|| serde_json::json!({}));
+        link[FAULT_BEFORE] = fault.into();
+    }
+
+    /// True if the link or the machine was not what the run was promised.
+    fn is_spoiled(&self) -> bool {
+        let invalid = |link: &serde_json::Value| {
+            link.get(FAULT_BEFORE).is_some()
+                || link.get("verdict").is_some_and(|word| word == "INVALID")
+        };
+        self.link.as_ref().is_some_and(invalid)
     }
 
     /// Objection to the run, in one line.

@@ -336,13 +336,21 @@ mod tests {
             .map(|(repeat, outcome)| record(repeat, outcome))
             .collect();
         records[2].doubts.push("late".into());
-        records[3].doubts.push("late".into());
+        // As the emulator and the link's check say it; a doubt about what was carried speaks against figures alone.
+        for record in &mut records[3..] {
+            record.doubts.push("late".into());
+        }
+        records[5].link = Some(serde_json::json!({ "verdict": "INVALID" }));
+        records[6].doubt_link("none of 15 datagrams came back");
         let records = records
             .into_iter()
             .map(|record| (record.key.clone(), record));
         let summary = Summary::new(&outline, &records.collect());
         let figures = summary.rows[0].figures.unwrap();
         assert_eq!((figures.count, figures.median), (2, Known::exactly(21.0)));
-        assert_eq!(summary.rows[0].runs, [2, 2, 0, 1, 0]);
+        assert_eq!(summary.rows[0].runs, [2, 4, 0, 1, 0]);
+        assert_eq!(summary.rows[0].failures(), FailureCount::new(1, 3));
     }
 }
+            failed.clone(),
+            failed.clone(),

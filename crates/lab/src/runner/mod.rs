@@ -166,9 +166,9 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
         }
         let place = keep::KeptFiles::new(config.keep, &config.output, &run.key)?;
         let mut record = single::measure(&kit, experiment, run, place.as_ref(), stop)?;
-        record
-            .doubts
-            .extend(faults.get(&run.scenario).cloned().flatten());
+        if let Some(Some(fault)) = faults.get(&run.scenario) {
+            record.doubt_link(fault);
+        }
         say(&course.line(&record));
         store.add(record)?;
     }
