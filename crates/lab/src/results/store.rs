@@ -178,6 +178,15 @@ pub fn read(directory: &Path) -> Result<(Manifest, BTreeMap<RunKey, Record>)> {
     Ok((read_manifest(directory)?, parse(&text[..whole], &path)?))
 }
 
+/// True if a directory holds a result, of whatever; false if there is no such directory.
+///
+/// # Errors
+/// The file of its results cannot be read.
+pub(super) fn has_results(directory: &Path) -> Result<bool> {
+    let path = directory.join(LINES);
+    Ok(path.exists() && read_bounded(&path)?.contains('\n'))
+}
+
 fn read_manifest(directory: &Path) -> Result<Manifest> {
     let path = directory.join(MANIFEST);
     let text = read_bounded(&path)?;
