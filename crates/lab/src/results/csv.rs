@@ -62,7 +62,7 @@ fn row(record: &Record, index: usize, seconds: Option<f64>) -> [String; 19] {
         number(seconds),
         number(limit),
         number(ratio),
-        number(record.first_paint_s.get(index).copied()),
+        number(record.first_paint_s.get(index).copied().flatten()),
         number(record.lost),
         number(transaction.map(|one| one.ended_s)),
         bytes(transaction.map(|one| one.client_bytes)),
@@ -73,4 +73,40 @@ fn row(record: &Record, index: usize, seconds: Option<f64>) -> [String; 19] {
         record.version.clone(),
         record.remark(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use bentpipe_units::Seed;
+
+    use super::*;
+    use crate::experiment::RunKey;
+    use crate::results::Outcome;
+
+    #[test]
+    fn first_paints_stand_beside_their_own_pages() {
+        let key = RunKey {
+            contender: "x".into(),
+            scenario: "geo".into(),
+            task: "pages".into(),
+            repeat: 1,
+        };
+        let loaded = Outcome::Measured {
+            seconds: vec![4.0, 5.0, 6.0],
+            bytes: 3000,
+        };
+        let record = Record {
+            first_paint_s: vec![Some(1.0), None, Some(3.0)],
+            ..Record::new(key, Seed::new(1), loaded)
+        };
+        let read: Record = serde_json::from_value(serde_json::to_value(&record).unwrap()).unwrap();
+        assert_eq!(read, record);
+        let text = table([&record].into_iter()).unwrap();
+        let column = COLUMNS.iter().position(|name| *name == "first_paint_s");
+        let paints = text
+            .lines()
+            .skip(1)
+            .map(|line| line.split(',').nth(column.unwrap()).unwrap());
+        assert_eq!(paints.collect::<Vec<_>>(), ["1.000000", "", "3.000000"]);
+    }
 }

@@ -75,7 +75,7 @@ pub struct Record {
     pub limits_s: Vec<f64>,
     /// Times at which there was something to see of each page, in seconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub first_paint_s: Vec<f64>,
+    pub first_paint_s: Vec<Option<f64>>,
     /// Traffic that crossed the satellite, if a tunnel was to carry it.
     pub crossed: Option<Crossed>,
     /// The share of datagrams that did not arrive, or too late, where there were any.

@@ -191,19 +191,20 @@ impl Sample {
 
     /// The seconds of runs that count: valid ones, and those that were given up. One of these has as many figures as others have.
     pub(super) fn seconds(records: &[&Record]) -> Self {
-        let counted = counted(records, |record| record.seconds(), 1);
+        let counted = counted(records, |record| record.seconds().to_vec(), 1);
         Self::new(counted.into_iter().map(|(_, run)| run).collect())
     }
 
     /// Times at which there was something to see.
     pub(super) fn first_paints(records: &[&Record]) -> Self {
-        let counted = counted(records, |record| &record.first_paint_s, 0);
+        let seen = |record: &Record| record.first_paint_s.iter().flatten().copied().collect();
+        let counted = counted(records, seen, 0);
         Self::new(counted.into_iter().map(|(_, run)| run).collect())
     }
 
     /// Times as multiples of their physical limits.
     pub(super) fn ratios(records: &[&Record]) -> Self {
-        let counted = counted(records, |record| record.seconds(), 1);
+        let counted = counted(records, |record| record.seconds().to_vec(), 1);
         let ratios = counted.into_iter().map(|(record, run)| {
             let figures = run.into_iter().enumerate();
             let ratio = |(place, seconds): (usize, Known)| {
@@ -225,7 +226,7 @@ pub fn shares(records: &[&Record]) -> (Vec<f64>, usize) {
 /// Runs that count, and what `of` finds in them; where it finds nothing, one that was given up has `least` figures.
 fn counted<'a>(
     records: &[&'a Record],
-    of: fn(&Record) -> &[f64],
+    of: fn(&Record) -> Vec<f64>,
     least: usize,
 ) -> Vec<(&'a Record, Vec<Known>)> {
     let valid = records
@@ -234,7 +235,7 @@ fn counted<'a>(
     let size = valid.map(|record| of(record).len()).max().unwrap_or(0);
     let figures = |record: &&'a Record| {
         let run = match (record.status(), &record.outcome) {
-            (Status::Valid, _) => of(record).iter().copied().map(Known::exactly).collect(),
+            (Status::Valid, _) => of(record).into_iter().map(Known::exactly).collect(),
             (Status::Unfinished, Outcome::Unfinished { after_s }) => {
                 vec![Known::more_than(*after_s); size.max(least)]
             }

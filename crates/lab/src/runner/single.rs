@@ -299,8 +299,8 @@ fn outcome(
         Ok(Done::Measured(seconds)) => measured(seconds, prepared.bytes()),
         Ok(Done::Loaded(loads)) => {
             let seconds = |ms: f64| ms / 1000.0;
-            let paints = loads.iter().filter_map(|load| load.paint_ms);
-            record.first_paint_s = paints.map(seconds).collect();
+            let paints = loads.iter().map(|load| load.paint_ms.map(seconds));
+            record.first_paint_s = paints.collect();
             let loads = loads.iter().map(|load| seconds(load.load_ms));
             measured(loads.collect(), prepared.bytes())
         }
