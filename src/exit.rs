@@ -15,8 +15,8 @@ use bentpipe_pep::config::ConfigError;
 /// The documentation of the codes.
 pub(crate) const TABLE: &str = "\
 Exit codes:
-  0  done, or stopped by SIGINT or SIGTERM
-  1  failed while running; not healthy (status --check); something fails (doctor)
+  0  done; also a daemon or emulate that was stopped by SIGINT or SIGTERM
+  1  failed while running, or interrupted before the work was done (demo, lab, emulate --selftest); not healthy (status --check); something fails (doctor)
   2  wrong command line
   3  wrong configuration, scenario or key
   4  a privilege, a tool, a namespace or an interface is missing (CAP_NET_ADMIN, nft, ip, sat0)

@@ -1,10 +1,13 @@
 //! What the program says of itself: version, completion, man pages, the form of its log.
 
 use std::fs;
+use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -194,4 +197,23 @@ fn a_reader_that_goes_ends_the_program_quietly() {
         let code = i32::from(arguments[0] == "doctor");
         assert_eq!((ended.code(), &*said), (Some(code), ""), "{arguments:?}");
     }
+}
+
+/// As docs/exit-codes.md says of commands that catch no signal: a shell then shows 143. SIGINT would do as well, where the tests
+/// themselves were not started without it.
+#[test]
+fn a_watch_that_is_interrupted_dies_of_the_signal() {
+    let home = Home::new();
+    let mut watch = Command::new(BENTPIPE)
+        .args(["status", "--watch", "--socket", "none.sock"])
+        .current_dir(home.directory.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("bentpipe starts");
+    let mut first = [0];
+    let mut screen = watch.stdout.take().expect("an output");
+    screen.read_exact(&mut first).expect("an answer");
+    kill_process(Pid::from_child(&watch), Signal::TERM).expect("it runs");
+    let ended = watch.wait().expect("a child");
+    assert_eq!((ended.code(), ended.signal()), (None, Some(15)));
 }
