@@ -7,10 +7,12 @@ use bentpipe_config::Source;
 use super::{Claims, Extent, file};
 
 /// Tables of an experiment's file that say what others have found, and change nothing that is run.
-const FINDINGS: [&str; 4] = [
+const FINDINGS: [&str; 6] = [
     "published",
     "published_ratio",
     "published_order",
+    "published_pairs",
+    "published_rise",
     "explanation",
 ];
 

@@ -9,8 +9,8 @@ use toml::Spanned;
 
 use super::file::Names;
 use super::{
-    Browser, Claims, Collection, Connections, Direction, Experiment, HandshakeEnd, Protocol,
-    Published, Task, Tls,
+    Along, Axis, Browser, Claims, Collection, Connections, Direction, Experiment, HandshakeEnd,
+    Protocol, Published, PublishedRatio, Quantity, Task, Tls,
 };
 use crate::contender::Binary;
 use crate::workload::{CONNECTIONS_PER_HOST, MOST_SERVERS};
@@ -138,6 +138,39 @@ pub(super) fn check_rates(
             Err(source.error_at_key(&format!("task.{task}"), text))
         }
     }
+}
+
+/// Refuses ratios of loads of what has none.
+pub(super) fn check_loads(
+    source: &Source,
+    claims: &Claims,
+    tasks: &BTreeMap<String, Task>,
+) -> Result<(), ConfigError> {
+    let is_session = |name: &String| matches!(tasks.get(name), Some(Task::Session { .. }));
+    let mut ratios = claims.published_ratios.iter();
+    let wrong = ratios.find(|one| one.quantity == Quantity::Load && !is_session(&one.task));
+    match wrong {
+        None => Ok(()),
+        Some(PublishedRatio { task, .. }) => {
+            let text = format!(
+                "`{task}` is no `session`, so it has no load; take `quantity = \"load\"` out of its `[[published_ratio]]`"
+            );
+            Err(source.error_at_key(&format!("task.{task}"), text))
+        }
+    }
+}
+
+/// Refuses ratios that rise along an axis of links that there is not.
+pub(super) fn check_rises(
+    source: &Source,
+    claims: &Claims,
+    axis: Option<&Axis>,
+) -> Result<(), ConfigError> {
+    if claims.published_rises.is_empty() || axis.is_some_and(|axis| axis.along == Along::Links) {
+        return Ok(());
+    }
+    let text = "a `[[published_rise]]` has no axis of links to rise along; give the experiment an `axis` and links an `at`";
+    Err(source.error_at_key("published_rise", text))
 }
 
 /// Refuses combinations with which pages cannot be loaded.

@@ -1,10 +1,12 @@
-//! What others have published about the runs of an experiment: figures, ratios, orders.
+//! What others have published about the runs of an experiment: figures, and reasons why they differ here.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+use super::comparisons::{PublishedOrder, PublishedPairs, PublishedRatio, PublishedRise};
 
 /// Everything that an experiment's file says of others' findings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -18,6 +20,12 @@ pub struct Claims {
     /// Orders of contenders, best first.
     #[serde(default)]
     pub published_orders: Vec<PublishedOrder>,
+    /// Pairs of contenders that are told apart by single runs, or are not.
+    #[serde(default)]
+    pub published_pairs: Vec<PublishedPairs>,
+    /// Ratios that rise along the experiment's axis.
+    #[serde(default)]
+    pub published_rises: Vec<PublishedRise>,
     /// Names that only published findings have: nobody can start them yet.
     #[serde(default)]
     pub not_built: Vec<String>,
@@ -27,7 +35,8 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Contenders that findings over this link at this task name; empty if there are none.
+    /// Contenders that findings over this link at this task name; empty if there are none. Pairs are made of the runs that there are,
+    /// and ask for none.
     #[must_use]
     pub fn contenders(&self, scenario: &str, task: &str) -> BTreeSet<&str> {
         let here = |link: &str, work: &str| (link, work) == (scenario, task);
@@ -39,12 +48,17 @@ impl Claims {
         let ratios = ratios
             .filter(|one| here(&one.scenario, &one.task))
             .flat_map(|one| [&one.contender, &one.to]);
+        let rises = self.published_rises.iter();
+        let rises = rises
+            .filter(|one| one.task == task)
+            .flat_map(|one| [&one.contender, &one.to]);
         let orders = self.published_orders.iter();
         let orders = orders
-            .filter(|one| here(&one.scenario, &one.task))
-            .flat_map(|one| one.order.iter().flatten());
-        let all = figures.chain(ratios).chain(orders);
-        all.map(String::as_str).collect()
+            .filter(|one| one.scenario == scenario)
+            .flat_map(PublishedOrder::runs)
+            .filter(|(_, work)| *work == task);
+        let all = figures.chain(ratios).chain(rises).map(String::as_str);
+        all.chain(orders.map(|(contender, _)| contender)).collect()
     }
 
     /// Reason why figures of any of `contenders` over this link at this task differ from published ones: the first that fits.
@@ -257,63 +271,10 @@ impl Published {
     }
 }
 
-/// Ratio of the times of two contenders, as somebody has published it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PublishedRatio {
-    /// Of which contender.
-    pub contender: String,
-    /// Compared with which.
-    pub to: String,
-    /// Over which link.
-    pub scenario: String,
-    /// Doing what.
-    pub task: String,
-    /// Time of the contender as a multiple of the other's.
-    pub ratio: f64,
-    /// Of what the ratio is.
-    #[serde(default)]
-    pub statistic: Statistic,
-    /// Source of the ratio.
-    pub source: String,
-}
-
-impl PublishedRatio {
-    /// The ratio as it is printed, with two decimals at least.
-    #[must_use]
-    pub fn text(&self) -> String {
-        as_printed(self.ratio)
-    }
-}
-
 /// A number with two decimals, or as many as it was written with.
-fn as_printed(number: f64) -> String {
+pub(super) fn as_printed(number: f64) -> String {
     let (two, all) = (format!("{number:.2}"), number.to_string());
     if all.len() > two.len() { all } else { two }
-}
-
-/// Order of contenders by their times, as somebody has published it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PublishedOrder {
-    /// Over which link.
-    pub scenario: String,
-    /// Doing what.
-    pub task: String,
-    /// Contenders, the fastest first; those that stand together were not told apart.
-    pub order: Vec<Vec<String>>,
-    /// Of what the order is.
-    #[serde(default)]
-    pub statistic: Statistic,
-    /// Source of the order.
-    pub source: String,
-}
-
-impl PublishedOrder {
-    /// The order in one line, with `~` between those that were not told apart.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let places: Vec<String> = self.order.iter().map(|place| place.join(" ~ ")).collect();
-        places.join(" < ")
-    }
 }
 
 #[cfg(test)]

@@ -10,10 +10,12 @@ use toml::Spanned;
 
 use super::axis::{PlacedTask, axis};
 use super::checks::{
-    check_name, check_rates, check_size, check_takes_part, check_tasks, check_unique,
-    checked_patience, checked_repeats,
+    check_loads, check_name, check_rates, check_rises, check_size, check_takes_part, check_tasks,
+    check_unique, checked_patience, checked_repeats,
 };
-use super::published::{Figure, Findings, Known, Ranking, Ratio, Reason, expect_known};
+use super::published::{
+    Figure, Findings, Known, Pairs, Ranking, Ratio, Reason, Rise, expect_known,
+};
 use super::titles::Titles;
 use super::variant::scenarios;
 use super::{Experiment, Extent, FigureKind, NamedTask, Task};
@@ -36,6 +38,10 @@ struct ExperimentFile {
     published_ratio: Vec<Ratio>,
     #[serde(default)]
     published_order: Vec<Ranking>,
+    #[serde(default)]
+    published_pairs: Vec<Pairs>,
+    #[serde(default)]
+    published_rise: Vec<Rise>,
     #[serde(default)]
     explanation: Vec<Reason>,
 }
@@ -94,6 +100,8 @@ pub(super) fn read(
         published,
         published_ratio,
         published_order,
+        published_pairs,
+        published_rise,
         explanation,
     } = source.parse()?;
     check_name(source, &general.name)?;
@@ -121,11 +129,15 @@ pub(super) fn read(
         figures: published,
         ratios: published_ratio,
         orders: published_order,
+        pairs: published_pairs,
+        rises: published_rise,
         not_built: general.not_built,
         explanations: explanation,
     };
     let claims = findings.claims(source, &known)?;
     check_rates(source, &claims, &tasks)?;
+    check_loads(source, &claims, &tasks)?;
+    check_rises(source, &claims, axis.as_ref())?;
     let [contender, scenario, task] = part(source, &quick, &known, extent)?;
     let (repeats, patience) = match extent {
         Extent::Full => (None, None),

@@ -15,6 +15,7 @@ mod builtin;
 mod checks;
 mod choice;
 mod claims;
+mod comparisons;
 mod estimate;
 mod file;
 mod filter;
@@ -46,9 +47,9 @@ pub use choice::{
     Tls,
 };
 pub use claims::{
-    Claims, Comparable, Explanation, FailureCount, Published, PublishedOrder, PublishedRatio,
-    PublishedValue, Statistic,
+    Claims, Comparable, Explanation, FailureCount, Published, PublishedValue, Statistic,
 };
+pub use comparisons::{PublishedOrder, PublishedPairs, PublishedRatio, PublishedRise, Quantity};
 pub use filter::Filter;
 pub use plan::{Run, RunKey, Shard, remaining};
 pub use task::Task;

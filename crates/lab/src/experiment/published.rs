@@ -1,5 +1,5 @@
-//! `[[published]]`, `[[published_ratio]]` and `[[published_order]]`: what others have found, for what is measured; `[[explanation]]`:
-//! why it differs.
+//! `[[published]]`, `[[published_ratio]]`, `[[published_order]]`, `[[published_pairs]]` and `[[published_rise]]`: what others have found,
+//! for what is measured; `[[explanation]]`: why it differs.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,10 @@ use bentpipe_config::{ConfigError, Source};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::comparisons::IN;
 use super::{
-    Claims, Comparable, Explanation, FailureCount, Published, PublishedOrder, PublishedRatio,
-    PublishedValue, Statistic,
+    Claims, Comparable, Explanation, FailureCount, Published, PublishedOrder, PublishedPairs,
+    PublishedRatio, PublishedRise, PublishedValue, Quantity, Statistic,
 };
 
 /// Findings of others, as they stand in the file.
@@ -18,6 +19,8 @@ pub(super) struct Findings {
     pub(super) figures: Vec<Figure>,
     pub(super) ratios: Vec<Ratio>,
     pub(super) orders: Vec<Ranking>,
+    pub(super) pairs: Vec<Pairs>,
+    pub(super) rises: Vec<Rise>,
     pub(super) not_built: Vec<Spanned<String>>,
     pub(super) explanations: Vec<Reason>,
 }
@@ -61,6 +64,8 @@ pub(super) struct Ratio {
     scenario: Spanned<String>,
     task: Spanned<String>,
     ratio: f64,
+    #[serde(default)]
+    quantity: Quantity,
     statistic: Statistic,
     source: String,
 }
@@ -71,7 +76,30 @@ pub(super) struct Ratio {
 pub(super) struct Ranking {
     scenario: Spanned<String>,
     task: Spanned<String>,
+    after: Option<usize>,
     order: Vec<Spanned<String>>,
+    statistic: Statistic,
+    source: String,
+}
+
+/// `[[published_pairs]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Pairs {
+    contender: Spanned<String>,
+    to: Spanned<String>,
+    scenario: Spanned<String>,
+    tasks: Vec<Spanned<String>>,
+    source: String,
+}
+
+/// `[[published_rise]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rise {
+    contender: Spanned<String>,
+    to: Spanned<String>,
+    task: Spanned<String>,
     statistic: Statistic,
     source: String,
 }
@@ -117,27 +145,30 @@ impl Findings {
             }
         }
         let known = [named, scenarios.clone(), tasks.clone()];
-        let figures = self.figures.into_iter();
-        let ratios = self.ratios.into_iter();
-        let orders = self.orders.into_iter();
         let not_built = self.not_built.into_iter();
-        let explanations = self.explanations.into_iter();
         Ok(Claims {
-            published: figures
-                .map(|figure| figure.checked(source, &known))
-                .collect::<Result<_, _>>()?,
-            published_ratios: ratios
-                .map(|ratio| ratio.checked(source, &known))
-                .collect::<Result<_, _>>()?,
-            published_orders: orders
-                .map(|ranking| ranking.checked(source, &known))
-                .collect::<Result<_, _>>()?,
-            explanations: explanations
-                .map(|reason| reason.checked(source, &known))
-                .collect::<Result<_, _>>()?,
+            published: all(self.figures, |figure| figure.checked(source, &known))?,
+            published_ratios: all(self.ratios, |ratio| ratio.checked(source, &known))?,
+            published_orders: all(self.orders, |ranking| ranking.checked(source, &known))?,
+            published_pairs: all(self.pairs, |pairs| pairs.checked(source, &known))?,
+            published_rises: all(self.rises, |rise| rise.checked(source, &known))?,
+            explanations: all(self.explanations, |reason| reason.checked(source, &known))?,
             not_built: not_built.map(Spanned::into_inner).collect(),
         })
     }
+}
+
+/// Each of `findings` as `checked` takes it, or the first fault.
+fn all<T, U>(
+    findings: Vec<T>,
+    checked: impl FnMut(T) -> Result<U, ConfigError>,
+) -> Result<Vec<U>, ConfigError> {
+    findings.into_iter().map(checked).collect()
+}
+
+/// Names without their places in the file.
+fn plain(names: Vec<Spanned<String>>) -> Vec<String> {
+    names.into_iter().map(Spanned::into_inner).collect()
 }
 
 impl Reason {
@@ -148,10 +179,6 @@ impl Reason {
                 expect_known(source, name, known)?;
             }
         }
-        let plain = |names: Vec<Spanned<String>>| {
-            let names = names.into_iter().map(Spanned::into_inner);
-            names.collect()
-        };
         Ok(Explanation {
             contenders: plain(self.contenders),
             scenarios: plain(self.scenarios),
@@ -220,12 +247,17 @@ impl Ratio {
         ] {
             expect_known(source, name, known)?;
         }
+        if self.quantity == Quantity::Load && self.statistic != Statistic::Mean {
+            let text = "a load is a mean over the session; say `statistic = \"mean\"`";
+            return Err(source.error(&self.contender.span(), text));
+        }
         Ok(PublishedRatio {
             contender: self.contender.into_inner(),
             to: self.to.into_inner(),
             scenario: self.scenario.into_inner(),
             task: self.task.into_inner(),
             ratio: self.ratio,
+            quantity: self.quantity,
             statistic: self.statistic,
             source: self.source,
         })
@@ -248,7 +280,12 @@ impl Ranking {
                 .map(|name| name.trim().to_owned())
                 .collect();
             for name in &names {
-                expect_name(source, place, name, contenders)?;
+                let (contender, task) = match name.split_once(IN) {
+                    Some((contender, task)) => (contender, task),
+                    None => (name.as_str(), self.task.get_ref().as_str()),
+                };
+                expect_name(source, place, contender, contenders)?;
+                expect_name(source, place, task, tasks)?;
                 if !seen.insert(name.clone()) {
                     let text = format!("`{name}` stands twice in the order; remove one");
                     return Err(source.error(&place.span(), text));
@@ -260,10 +297,64 @@ impl Ranking {
             let text = "an `order` has two contenders at least, the fastest first";
             return Err(source.error(&self.scenario.span(), text));
         }
+        if self.after.is_some() && self.statistic != Statistic::Mean {
+            let text = "an order `after` so many transactions is of their means; say `statistic = \"mean\"`";
+            return Err(source.error(&self.scenario.span(), text));
+        }
+        if self.after == Some(0) {
+            let text = "`after = 0`: nobody has done anything then; say 1 or more";
+            return Err(source.error(&self.scenario.span(), text));
+        }
         Ok(PublishedOrder {
             scenario: self.scenario.into_inner(),
             task: self.task.into_inner(),
+            after: self.after,
             order,
+            statistic: self.statistic,
+            source: self.source,
+        })
+    }
+}
+
+impl Pairs {
+    fn checked(
+        self,
+        source: &Source,
+        [contenders, scenarios, tasks]: &Known,
+    ) -> Result<PublishedPairs, ConfigError> {
+        expect_known(source, &self.contender, contenders)?;
+        expect_known(source, &self.to, contenders)?;
+        expect_known(source, &self.scenario, scenarios)?;
+        for task in &self.tasks {
+            expect_known(source, task, tasks)?;
+        }
+        if self.tasks.is_empty() {
+            let text = "`tasks` is empty: no run makes a pair; name one";
+            return Err(source.error(&self.contender.span(), text));
+        }
+        Ok(PublishedPairs {
+            contender: self.contender.into_inner(),
+            to: self.to.into_inner(),
+            scenario: self.scenario.into_inner(),
+            tasks: plain(self.tasks),
+            source: self.source,
+        })
+    }
+}
+
+impl Rise {
+    fn checked(
+        self,
+        source: &Source,
+        [contenders, _, tasks]: &Known,
+    ) -> Result<PublishedRise, ConfigError> {
+        expect_known(source, &self.contender, contenders)?;
+        expect_known(source, &self.to, contenders)?;
+        expect_known(source, &self.task, tasks)?;
+        Ok(PublishedRise {
+            contender: self.contender.into_inner(),
+            to: self.to.into_inner(),
+            task: self.task.into_inner(),
             statistic: self.statistic,
             source: self.source,
         })

@@ -40,7 +40,11 @@ fn judged(claims: &Claims) -> Vec<(Vec<&str>, &str, &str)> {
         (pair, &*one.scenario, &*one.task)
     });
     let orders = claims.published_orders.iter().flat_map(|one| {
-        let names: Vec<&str> = one.order.iter().flatten().map(String::as_str).collect();
+    let even = claims.published_pairs.iter().map(|one| {
+        let pair = vec![&*one.contender, &*one.to];
+        (pair, &*one.scenario, &*one.tasks[0])
+    });
+        let names: Vec<&str> = one.runs().map(|(contender, _)| contender).collect();
         let pairs = names.iter().enumerate().flat_map(|(place, first)| {
             let later = names[place + 1..].iter();
             later.map(|second| vec![*first, *second])
@@ -49,7 +53,17 @@ fn judged(claims: &Claims) -> Vec<(Vec<&str>, &str, &str)> {
         let place = (&*one.scenario, &*one.task);
         pairs.into_iter().map(move |pair| (pair, place.0, place.1))
     });
-    figures.chain(ratios).chain(orders).collect()
+    figures.chain(ratios).chain(even).chain(orders).collect()
+}
+
+/// The same of ratios that rise, at each place of the axis.
+fn rising(experiment: &Experiment) -> Vec<(Vec<&str>, &str, &str)> {
+    let links = experiment.axis.iter().flat_map(|axis| axis.at.keys());
+    let at = |link| {
+        let rises = experiment.claims.published_rises.iter();
+        rises.map(move |one| (vec![&*one.contender, &*one.to], link, &*one.task))
+    };
+    links.flat_map(|link| at(link.as_str())).collect()
 }
 
 #[test]
@@ -75,7 +89,7 @@ fn whatever_may_differ_from_what_was_published_is_explained_in_a_sentence() {
     {
         let claims = &experiment.claims;
         let mut used = Vec::new();
-        for (contenders, scenario, task) in judged(claims) {
+        for (contenders, scenario, task) in [judged(claims), rising(&experiment)].concat() {
             let reason = claims.explanation(&contenders, scenario, task);
             let reason = reason.unwrap_or_else(|| {
                 let name = &experiment.name;

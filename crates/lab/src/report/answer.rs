@@ -1,6 +1,6 @@
 //! The sentence that answers an experiment's question, made of what was measured.
 
-use crate::experiment::{Axis, PublishedRatio};
+use crate::experiment::{Axis, PublishedRatio, Quantity};
 use crate::results::{Outline, Row, Summary};
 
 /// Contender whose figures the sentence is about, if it was measured.
@@ -20,8 +20,12 @@ pub(super) fn answer(outline: &Outline, summary: &Summary) -> String {
 fn of_ratio(one: &PublishedRatio, outline: &Outline, summary: &Summary) -> Option<String> {
     let ratio = summary.ratio(one)?;
     let titles = &outline.titles;
+    let (does, than) = match one.quantity {
+        Quantity::Time => ("takes", "as long as"),
+        Quantity::Load => ("has", "the load of"),
+    };
     Some(format!(
-        "{} takes {} times as long as {} ({}); published {}.",
+        "{} {does} {} times {than} {} ({}); published {}.",
         one.contender,
         ratio.ratio(2),
         one.to,
@@ -147,6 +151,7 @@ mod tests {
             scenario: "b".into(),
             task: "get".into(),
             ratio: 5.0,
+            quantity: Quantity::Time,
             statistic: Statistic::Median,
             source: "S".into(),
         }];

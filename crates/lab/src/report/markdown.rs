@@ -77,6 +77,7 @@ mod tests {
         manifest.outline.claims.published_orders = vec![PublishedOrder {
             scenario: "geo".into(),
             task: "get".into(),
+            after: None,
             order: vec![vec!["a".into()], vec!["b".into()]],
             statistic: Statistic::Mean,
             source: "S & co: table 1".into(),

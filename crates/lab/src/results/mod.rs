@@ -41,7 +41,7 @@ pub use link_check::LinkCheck;
 pub use machine::Machine;
 pub use manifest::{Build, Manifest, Outline};
 pub use merge::merge;
-pub use sample::{Figures, Spread, shares};
+pub use sample::{Figures, Spread, means_by_place, shares};
 pub use store::{KEPT, Store, read};
 pub use summary::{Row, Summary};
 pub use timeline::{Timeline, TimelineRecorder};
@@ -73,7 +73,7 @@ pub struct Record {
     /// Limits where each figure has one of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits_s: Vec<f64>,
-    /// Times at which there was something to see of each page, in seconds.
+    /// Times at which there was something to see of each page, in seconds; none of a page of which there was nothing in time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first_paint_s: Vec<Option<f64>>,
     /// Traffic that crossed the satellite, if a tunnel was to carry it.
@@ -280,6 +280,18 @@ impl Record {
             }
             _ => None,
         }
+    }
+
+    /// Mean of all figures so far, after each of them, in seconds.
+    #[must_use]
+    pub fn means_so_far(&self) -> Vec<f64> {
+        let mut sum = 0.0;
+        let numbered = self.seconds().iter().zip(1u32..);
+        let mean = |(seconds, number): (&f64, u32)| {
+            sum += seconds;
+            sum / f64::from(number)
+        };
+        numbered.map(mean).collect()
     }
 
     /// Load at the client's end of the link after each transaction since the session began, in bit/s.

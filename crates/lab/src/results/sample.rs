@@ -216,6 +216,14 @@ impl Sample {
     }
 }
 
+/// The mean over `runs` at each place that all of them have; none of none.
+#[must_use]
+pub fn means_by_place(runs: &[Vec<f64>]) -> Option<Vec<f64>> {
+    let length = runs.iter().map(Vec::len).min()?;
+    let mean = |place: usize| runs.iter().map(|run| run[place]).sum::<f64>() / runs.len() as f64;
+    Some((0..length).map(mean).collect())
+}
+
 /// For a distribution: the figures that are known, in order, and how many there are with those of runs that were given up.
 #[must_use]
 pub fn shares(records: &[&Record]) -> (Vec<f64>, usize) {

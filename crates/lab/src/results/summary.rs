@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::sample::{Figures, Sample};
-use super::{Known, Outline, Record, Status};
+use super::sample::{Figures, Sample, means_by_place};
+use super::{Known, Outcome, Outline, Record, Status};
 use crate::contender::Repairs;
 use crate::experiment::{
-    FailureCount, Published, PublishedRatio, PublishedValue, RunKey, Statistic,
+    FailureCount, Published, PublishedRatio, PublishedValue, Quantity, RunKey, Statistic,
 };
 
 /// A whole experiment's.
@@ -48,6 +48,10 @@ pub struct Row {
     pub content: Option<f64>,
     /// The mean load of sessions at the client's end of the link, in bit/s.
     pub load: Option<f64>,
+    /// Means of all times so far after each transaction of a session; empty where there is none, or one was given up.
+    pub means_so_far: Vec<f64>,
+    /// Mean figure of each run that counts, in seconds, by its repeat: who has the same number has met the same link and content.
+    pub repeats: BTreeMap<u32, Known>,
     /// Runs by status: valid, invalid, unfinished, failed, unsupported.
     pub runs: [usize; 5],
     /// Objections to the runs that are not valid, each text once.
@@ -63,6 +67,29 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 /// The arithmetic mean; none of none.
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     Known::mean(values.map(Known::exactly))?.value()
+}
+
+/// Means of all times so far of `records`, which are of one row.
+fn means_so_far(records: &[&Record]) -> Vec<f64> {
+    let given_up = |record: &&Record| record.status() == Status::Unfinished;
+    if records.iter().any(given_up) {
+        return Vec::new();
+    }
+    let sessions = records
+        .iter()
+        .filter(|record| record.status() == Status::Valid && !record.transactions.is_empty());
+    let runs: Vec<_> = sessions.map(|record| record.means_so_far()).collect();
+    means_by_place(&runs).unwrap_or_default()
+}
+
+/// Repeat of a run that counts, and the mean of its figures.
+fn by_repeat(record: &&Record) -> Option<(u32, Known)> {
+    let figure = match (record.status(), &record.outcome) {
+        (Status::Valid, _) => Known::exactly(mean(record.seconds().iter().copied())?),
+        (Status::Unfinished, Outcome::Unfinished { after_s }) => Known::more_than(*after_s),
+        _ => return None,
+    };
+    Some((record.key.repeat, figure))
 }
 
 impl Summary {
@@ -104,7 +131,10 @@ impl Summary {
     pub fn ratio(&self, published: &PublishedRatio) -> Option<Known> {
         let figure = |contender: &str| {
             let row = self.row(contender, &published.scenario, &published.task)?;
-            Some(row.figures?.statistic(published.statistic))
+            match published.quantity {
+                Quantity::Time => Some(row.figures?.statistic(published.statistic)),
+                Quantity::Load => row.load.map(Known::exactly),
+            }
         };
         Some(figure(&published.contender)?.over(figure(&published.to)?))
     }
@@ -142,6 +172,8 @@ impl Row {
             published,
             content: median(valid().filter_map(|record| record.content())),
             load: mean(valid().filter_map(|record| record.loads().last().copied())),
+            means_so_far: means_so_far(records),
+            repeats: records.iter().filter_map(by_repeat).collect(),
             runs,
             remarks,
             scenario,
@@ -240,7 +272,6 @@ impl fmt::Display for Row {
 mod tests {
     use bentpipe_units::Seed;
 
-    use super::super::Outcome;
     use super::*;
 
     fn record(repeat: u32, outcome: Outcome) -> Record {
@@ -329,6 +360,8 @@ mod tests {
             measured(&[22.0]),
             measured(&[1.0]),
             UNFINISHED,
+            failed.clone(),
+            failed.clone(),
             failed,
         ];
         let mut records: Vec<Record> = (1..)
@@ -352,5 +385,3 @@ mod tests {
         assert_eq!(summary.rows[0].failures(), FailureCount::new(1, 3));
     }
 }
-            failed.clone(),
-            failed.clone(),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::experiment::PublishedValue;
+use crate::experiment::{Claims, PublishedValue, Quantity};
 
 const GOOD: &str = "[experiment]\nname = \"e\"\nquestion = \"?\"\ncontenders = [\"bentpipe\"]\n\
     scenarios = [\"geo\"]\nrepeats = 1\n[task.get]\nkind = \"request\"\ncount = 1\n";
@@ -211,4 +211,83 @@ fn published_orders_name_contenders_once() {
     }
     let alone = order.replace("\"bentpipe ~ split\", ", "");
     assert!(read_text(&format!("{good}{alone}")).is_err());
+}
+
+const SESSION: &str = "[experiment]\nname = \"e\"\nquestion = \"?\"\ncontenders = [\"bentpipe\", \"plain\"]\n\
+    scenarios = [\"geo\"]\nrepeats = 1\n[task.talk]\nkind = \"session\"\ncount = 3\n[task.cold]\nkind = \"session\"\n\
+    count = 3\ncold = true\n[task.get]\nkind = \"request\"\ncount = 1\n";
+
+/// Checks that `finding` is read, and what is wrong with it where one text stands in another's place.
+fn expect_faults(text: &str, finding: &str, faults: &[(&str, &str, &str)]) -> Claims {
+    let read = |finding: &str| read_text(&format!("{text}{finding}"));
+    for (from, to, expected) in faults {
+        assert!(finding.contains(from), "{from}");
+        let error = read(&finding.replace(from, to)).expect_err(to);
+        assert!(error.message().contains(expected), "{error}");
+    }
+    read(finding).unwrap().claims
+}
+
+#[test]
+fn ratios_of_loads_are_means_of_sessions() {
+    let ratio = "[[published_ratio]]\ncontender = \"bentpipe\"\nto = \"plain\"\nscenario = \"geo\"\ntask = \"talk\"\n\
+        ratio = 1.4\nquantity = \"load\"\nstatistic = \"mean\"\nsource = \"S\"\n";
+    let faults = [
+        ("\"mean\"", "\"median\"", "a load is a mean"),
+        ("\"talk\"", "\"get\"", "`get` is no `session`"),
+        ("\"load\"", "\"lode\"", "load"),
+    ];
+    let claims = expect_faults(SESSION, ratio, &faults);
+    assert_eq!(claims.published_ratios[0].quantity, Quantity::Load);
+}
+
+#[test]
+fn orders_may_be_after_some_transactions_and_at_several_tasks() {
+    let order = "[[published_order]]\nscenario = \"geo\"\ntask = \"talk\"\nafter = 1\n\
+        order = [\"plain\", \"bentpipe in cold\"]\nstatistic = \"mean\"\nsource = \"S\"\n";
+    let faults = [
+        ("\"mean\"", "\"median\"", "of their means"),
+        ("after = 1", "after = 0", "say 1 or more"),
+        ("in cold", "in col", "no `col`"),
+        ("bentpipe in", "bentpip in", "no `bentpip`"),
+    ];
+    let claims = expect_faults(SESSION, order, &faults);
+    assert_eq!(claims.published_orders[0].after, Some(1));
+    let at = |task| {
+        claims
+            .contenders("geo", task)
+            .into_iter()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!([at("talk"), at("cold")], [["plain"], ["bentpipe"]]);
+}
+
+#[test]
+fn pairs_and_rises_are_of_two_who_are_measured() {
+    let pairs = "[[published_pairs]]\ncontender = \"bentpipe\"\nto = \"plain\"\nscenario = \"geo\"\n\
+        tasks = [\"talk\", \"get\"]\nsource = \"S\"\n";
+    let faults = [
+        ("\"plain\"", "\"plan\"", "no `plan`"),
+        ("\"geo\"", "\"leo\"", "no `leo`"),
+        ("\"get\"", "\"got\"", "no `got`"),
+        ("\"talk\", \"get\"", "", "`tasks` is empty"),
+    ];
+    let claims = expect_faults(SESSION, pairs, &faults);
+    assert_eq!(claims.published_pairs[0].tasks, ["talk", "get"]);
+    // They are made of runs that others ask for.
+    assert!(claims.contenders("geo", "talk").is_empty());
+    let rise = "[[published_rise]]\ncontender = \"bentpipe\"\nto = \"plain\"\ntask = \"get\"\nstatistic = \"mean\"\n\
+        source = \"S\"\n";
+    let error = read_text(&format!("{SESSION}{rise}")).unwrap_err();
+    assert!(error.message().contains("no axis of links"), "{error}");
+    let swept = SESSION.replace("repeats = 1", "repeats = 1\naxis = \"x\"");
+    let swept = swept.replace("\"geo\"", "\"near\"");
+    let swept = swept.replacen("[task", "[link.near]\nbase = \"geo\"\nat = 1\n[task", 1);
+    let faults = [
+        ("\"plain\"", "\"plan\"", "no `plan`"),
+        ("\"get\"", "\"got\"", "no `got`"),
+    ];
+    let claims = expect_faults(&swept, rise, &faults);
+    let named = claims.contenders("near", "get");
+    assert_eq!(named.into_iter().collect::<Vec<_>>(), ["bentpipe", "plain"]);
 }

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::experiment::RunKey;
-use crate::results::{Manifest, Record, Row, Status, Summary};
+use crate::results::{Manifest, Record, Row, Status, Summary, means_by_place};
 
 /// Quantity of a session after each of its transactions.
 type Quantity = (&'static str, fn(&Record) -> Vec<f64>);
 
 const QUANTITIES: [Quantity; 2] = [
-    ("Mean of all times so far, in seconds", running_mean),
+    ("Mean of all times so far, in seconds", Record::means_so_far),
     (
         "Load so far at the client's end of the link, in bit/s",
         Record::loads,
@@ -55,10 +55,7 @@ fn together(
         let counts = record.status() == Status::Valid && !record.transactions.is_empty();
         counts && record.key.names() == names
     });
-    let runs: Vec<Vec<f64>> = own.map(of).collect();
-    let length = runs.iter().map(Vec::len).min()?;
-    let mean = |place: usize| runs.iter().map(|run| run[place]).sum::<f64>() / runs.len() as f64;
-    Some((0..length).map(mean).collect())
+    means_by_place(&own.map(of).collect::<Vec<_>>())
 }
 
 /// The figure of these curves; none if none has two places.
@@ -77,16 +74,6 @@ fn figure(title: &str, curves: &[(&str, Vec<f64>)]) -> Option<Value> {
             "limit": nothing,
         })
     })
-}
-
-fn running_mean(record: &Record) -> Vec<f64> {
-    let mut sum = 0.0;
-    let numbered = record.seconds().iter().zip(1u32..);
-    let mean = |(seconds, number): (&f64, u32)| {
-        sum += seconds;
-        sum / f64::from(number)
-    };
-    numbered.map(mean).collect()
 }
 
 #[cfg(test)]

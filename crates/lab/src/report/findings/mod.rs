@@ -1,13 +1,15 @@
 //! Findings of others, each beside what was measured here, with a verdict.
 //!
 //! ```text
-//!  Claims, Summary ──► ratios, orders, figures, failures ──► Finding: published, here, Verdict ──► overview of the page
+//!  Claims, Summary ──► ratios, rises, orders, pairs, figures, failures ──► Finding: published, here, Verdict ──► overview of the page
 //! ```
 
 mod failures;
 mod figures;
 mod orders;
+mod pairs;
 mod ratios;
+mod rises;
 
 use crate::results::{Outline, Summary};
 
@@ -16,7 +18,7 @@ pub(super) use failures::table as failure_table;
 /// Judgement of a finding by what was measured here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verdict {
-    /// Every figure is within 15 % of the published one, or the order is the published one.
+    /// Every figure is within 15 % of the published one; or the order is the published one, pairs are even, or what is to rise rises.
     Reproduced,
     /// Contenders stand in the published order, but some figure is more than 15 % away.
     OrderOnly,
@@ -90,12 +92,14 @@ fn work(source: &str) -> (&str, &str) {
     source.split_once(": ").unwrap_or((source, ""))
 }
 
-/// Findings of everybody about an experiment, in the order of its file: ratios, orders, figures, failures.
+/// Findings of everybody about an experiment, by their kinds: ratios, rises, orders, pairs, figures, failures.
 pub(super) fn findings(outline: &Outline, summary: &Summary) -> Vec<Finding> {
     let ground = Ground { outline, summary };
     [
         ratios::findings(&ground),
+        rises::findings(&ground),
         orders::findings(&ground),
+        pairs::findings(&ground),
         figures::findings(&ground),
         failures::findings(&ground),
     ]

@@ -2,7 +2,7 @@
 
 use super::super::deviation::APART;
 use super::{Finding, Ground, Verdict};
-use crate::experiment::{PublishedOrder, Statistic};
+use crate::experiment::PublishedOrder;
 use crate::results::{Known, Row};
 
 pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
@@ -12,13 +12,18 @@ pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
 
 fn finding(one: &PublishedOrder, ground: &Ground<'_>) -> Finding {
     let (here, verdict, apart) = judged(one, ground);
+    let after = match one.after {
+        None => String::new(),
+        Some(1) => " after a transaction".into(),
+        Some(number) => format!(" after {number} transactions"),
+    };
     let differing: Vec<(&[&str], &str)> = apart
         .iter()
         .map(|pair| (pair.as_slice(), one.scenario.as_str()))
         .collect();
     Finding {
         claim: format!(
-            "order: {}",
+            "order{after}: {}",
             ground.outline.titles.place(&one.scenario, &one.task)
         ),
         source: one.source.clone(),
@@ -36,7 +41,8 @@ fn judged<'a>(
     ground: &Ground<'_>,
 ) -> (String, Verdict, Vec<[&'a str; 2]>) {
     let row = |name: &str| {
-        let row = ground.summary.row(name, &order.scenario, &order.task);
+        let (contender, task) = order.run(name);
+        let row = ground.summary.row(contender, &order.scenario, task);
         row.filter(|row| row.figures.is_some())
     };
     let places = order.order.iter().zip(0u32..);
@@ -49,7 +55,7 @@ fn judged<'a>(
             let Some((one, other)) = row(first).zip(row(second)) else {
                 continue;
             };
-            let Some(found) = compare(one, other, order.statistic) else {
+            let Some(found) = compare(one, other, order) else {
                 given_up.push(format!("{first} and {second} given up before it shows"));
                 continue;
             };
@@ -57,7 +63,7 @@ fn judged<'a>(
             let expected = if place == other_place { "~" } else { "<" };
             if found != expected {
                 objections.push(format!("{first} {found} {second}"));
-                apart.push([first.as_str(), second.as_str()]);
+                apart.push([first, second].map(|name| order.run(name.as_str()).0));
             }
         }
     }
@@ -68,7 +74,7 @@ fn judged<'a>(
     };
     let missing = missing
         .iter()
-        .map(|(name, _)| format!("{name} {}", ground.absence(name)));
+        .map(|(name, _)| format!("{name} {}", ground.absence(order.run(name).0)));
     let said = (!said.is_empty()).then_some(said).into_iter();
     let said: Vec<_> = said.chain(given_up).chain(missing).collect();
     (said.join("; "), verdict, apart)
@@ -76,11 +82,10 @@ fn judged<'a>(
 
 /// `~` if two rows are not told apart: within 5 %, or their intervals overlap; else who is faster. None if both may be: who was given
 /// up takes longer than the patience, and nobody knows by how much.
-fn compare(one: &Row, other: &Row, statistic: Statistic) -> Option<&'static str> {
-    let (figures, others) = one.figures.zip(other.figures)?;
+fn compare(one: &Row, other: &Row, order: &PublishedOrder) -> Option<&'static str> {
     let ends = |row: &Row| {
         let spread = row.figures?.spread?;
-        spread.confident.then_some(spread.ends)
+        (spread.confident && order.after.is_none()).then_some(spread.ends)
     };
     let overlap =
         ends(one)
@@ -88,9 +93,7 @@ fn compare(one: &Row, other: &Row, statistic: Statistic) -> Option<&'static str>
             .is_some_and(|([low, high], [other_low, other_high])| {
                 low.least() <= other_high.most() && other_low.least() <= high.most()
             });
-    let ratio: Known = figures
-        .statistic(statistic)
-        .over(others.statistic(statistic));
+    let ratio: Known = figure(one, order)?.over(figure(other, order)?);
     if !overlap && ratio.most() < 1.0 / (1.0 + APART) {
         Some("<")
     } else if !overlap && ratio.least() > 1.0 + APART {
@@ -100,11 +103,22 @@ fn compare(one: &Row, other: &Row, statistic: Statistic) -> Option<&'static str>
     }
 }
 
+/// Figure by which a row has its place in an order; none of a session that was given up before so many transactions.
+fn figure(row: &Row, order: &PublishedOrder) -> Option<Known> {
+    match order.after {
+        None => Some(row.figures?.statistic(order.statistic)),
+        Some(number) => {
+            let mean = row.means_so_far.get(number.checked_sub(1)?)?;
+            Some(Known::exactly(*mean))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::findings;
     use super::*;
-    use crate::experiment::Claims;
+    use crate::experiment::{Claims, Statistic};
     use crate::results::{Figures, Outline, Summary};
 
     fn found(order: &[&[&str]]) -> Finding {
@@ -122,6 +136,7 @@ mod tests {
         let order = PublishedOrder {
             scenario: "geo".into(),
             task: "get".into(),
+            after: None,
             order: order.iter().map(names).collect(),
             statistic: Statistic::Mean,
             source: "S & co".into(),
@@ -158,6 +173,59 @@ mod tests {
         assert_eq!(
             (&*alone.here, alone.verdict),
             ("pepsal not run", Verdict::NotRun)
+        );
+    }
+
+    /// Keys are in the first transaction of "les", at a task of its own.
+    fn crossing(after: Option<usize>, order: [&str; 2]) -> Finding {
+        let row = |contender: &str, task: &str, means_so_far: &[f64]| Row {
+            contender: contender.into(),
+            scenario: "geo".into(),
+            task: task.into(),
+            figures: Figures::of(means_so_far[1]),
+            means_so_far: means_so_far.to_vec(),
+            ..Row::default()
+        };
+        let order = PublishedOrder {
+            scenario: "geo".into(),
+            task: "warm".into(),
+            after,
+            order: order.map(|name| vec![name.to_owned()]).into(),
+            statistic: Statistic::Mean,
+            source: "S".into(),
+        };
+        let outline = Outline {
+            claims: Claims {
+                published_orders: vec![order],
+                ..Claims::default()
+            },
+            ..Outline::default()
+        };
+        let summary = Summary {
+            question: String::new(),
+            rows: vec![
+                row("ipsec", "warm", &[2.2, 2.9]),
+                row("les", "cold", &[5.5, 1.7]),
+            ],
+        };
+        findings(&outline, &summary).remove(0)
+    }
+
+    #[test]
+    fn an_order_may_turn_in_the_course_of_sessions_at_two_tasks() {
+        let first = crossing(Some(1), ["ipsec", "les in cold"]);
+        assert_eq!(first.claim, "order after a transaction: geo, warm");
+        assert_eq!(first.verdict, Verdict::Reproduced);
+        assert_eq!(
+            crossing(None, ["les in cold", "ipsec"]).verdict,
+            Verdict::Reproduced
+        );
+        let wrong = crossing(Some(1), ["les in cold", "ipsec"]);
+        assert_eq!(wrong.here, "les in cold > ipsec");
+        // Nobody has come so far.
+        assert_eq!(
+            crossing(Some(3), ["ipsec", "les in cold"]).verdict,
+            Verdict::NotRun
         );
     }
 }

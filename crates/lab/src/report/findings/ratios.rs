@@ -1,8 +1,8 @@
-//! Ratios of one contender's times to another's.
+//! Ratios of one contender's times, or loads, to another's.
 
 use super::super::deviation::{APART, bracket, deviation, is_settled};
 use super::{Finding, Ground, Verdict};
-use crate::experiment::PublishedRatio;
+use crate::experiment::{PublishedRatio, Quantity};
 use crate::results::Known;
 
 pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
@@ -25,7 +25,11 @@ fn finding(one: &PublishedRatio, ground: &Ground<'_>) -> Finding {
     };
     Finding {
         claim: format!(
-            "{} compared with {}: {}",
+            "{}{} compared with {}: {}",
+            match one.quantity {
+                Quantity::Time => "",
+                Quantity::Load => "load of ",
+            },
             one.contender,
             one.to,
             ground.outline.titles.place(&one.scenario, &one.task)
@@ -63,16 +67,22 @@ mod tests {
     use crate::results::{Figures, Outline, Row, Summary};
 
     fn found(contender: &str, published: f64) -> Finding {
-        let row = |contender: &str, seconds: f64| Row {
+        of(contender, published, Quantity::Time)
+    }
+
+    /// Times are 10 and 12 s, loads 60 and 90 bit/s.
+    fn of(contender: &str, published: f64, quantity: Quantity) -> Finding {
+        let row = |contender: &str, seconds: f64, load: f64| Row {
             contender: contender.into(),
             scenario: "s1".into(),
             task: "get".into(),
             figures: Figures::of(seconds),
+            load: Some(load),
             ..Row::default()
         };
         let summary = Summary {
             question: String::new(),
-            rows: vec![row("plain", 10.0), row("ipsec", 12.0)],
+            rows: vec![row("plain", 10.0, 60.0), row("ipsec", 12.0, 90.0)],
         };
         let ratio = PublishedRatio {
             contender: contender.into(),
@@ -80,6 +90,7 @@ mod tests {
             scenario: "s1".into(),
             task: "get".into(),
             ratio: published,
+            quantity,
             statistic: Statistic::Median,
             source: "S & co: figure 2".into(),
         };
@@ -121,5 +132,13 @@ mod tests {
             ("not built yet", Verdict::NotRun)
         );
         assert_eq!(found("qpep", 1.0).here, "not run");
+    }
+
+    #[test]
+    fn loads_are_compared_with_loads() {
+        let load = of("ipsec", 1.42, Quantity::Load);
+        assert_eq!(load.claim, "load of ipsec compared with plain: s1, get");
+        assert_eq!((&*load.here, load.verdict), ("1.50 ×", Verdict::Reproduced));
+        assert_eq!(of("ipsec", 1.2, Quantity::Load).verdict, Verdict::OrderOnly);
     }
 }
