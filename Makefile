@@ -180,10 +180,10 @@ lab: privileges
 
 # The experiments after the seed papers, each as NAME-SIZE, on one page: lab-results/seeds.html; the findings are in seeds.md
 # beside it and each figure in figures/. A run whose figures are doubted is made again once. Ended and started again it goes on
-# where it was. A program of SEEDS_BINARIES is given to those that name it. Links of half a megabit take next to no processor
-# time: three of their runs are made at a time, beside the others.
-SEEDS_THIN := skycasters-published skycasters-rtt-quick
-SEEDS_OTHERS := les-quick dssl-quick cnes-quick cnes-lan-quick qpep-pages-quick qpep-goodput-quick qpep-snr-published qpep-tuning-quick qpep-leo-quick qpep-plr-quick
+# where it was. A program of SEEDS_BINARIES is given to those that name it. Links of half a megabit, and transactions of 22 kB a
+# second, take next to no processor time: three of their runs are made at a time, beside the others.
+SEEDS_THIN := skycasters-published skycasters-rtt-quick les-published
+SEEDS_OTHERS := dssl-published cnes-quick cnes-lan-quick qpep-pages-quick qpep-goodput-quick qpep-snr-published qpep-tuning-quick qpep-leo-quick qpep-plr-quick
 SEEDS_BINARIES ?=
 # Runs experiments $(1), with options $(2).
 define run-seeds

@@ -14,7 +14,8 @@ const AROUND_A_RUN: Duration = Duration::from_secs(5);
 const ROUND_TRIPS: u32 = 8;
 /// Round trips of a handshake with a host, TCP's included, and one to spare: TLS 1.2 over TCP takes three.
 const HANDSHAKE_ROUND_TRIPS: u32 = 4;
-/// Round trips that a page needs besides in a session that has connections, whose objects are asked for two after another.
+/// Round trips that a page needs besides in a session that has connections, whose objects are asked for two after another; and a
+/// transaction of an application, which may have to connect.
 const LATER_ROUND_TRIPS: u32 = 4;
 /// Between page loads, and what the machine computes for one: Chromium, and the fetcher, which draws nothing.
 const AROUND_A_PAGE: [Duration; 2] = [Duration::from_millis(1500), Duration::from_millis(300)];
@@ -100,8 +101,9 @@ impl Pace {
                 every,
                 ..
             } => {
-                let one = figure(self.up.object(request.as_u64()))
-                    + figure(self.down.object(response.as_u64()));
+                // Few packets each, of which losses hit fewer.
+                let least = self.up.object(request.as_u64()) + self.down.object(response.as_u64());
+                let one = least * STRETCH[0] / 100 + self.rtt * LATER_ROUND_TRIPS;
                 every.map_or(one, |every| every.get().max(one)) * count
             }
             Task::Parallel {
