@@ -4,6 +4,7 @@ mod hystart;
 mod kept;
 mod made_with;
 mod policer;
+mod shipped;
 mod terrestrial;
 
 use std::collections::BTreeSet;
@@ -348,41 +349,6 @@ fn shards_are_merged_and_other_experiments_are_not() -> Result<()> {
         !refused.status.success() && errors.contains("another experiment"),
         "{errors}"
     );
-    Ok(())
-}
-
-#[test]
-fn what_is_shipped_and_documented_can_be_planned() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let plan = |file: &Path, arguments: &[&str]| {
-        let mut command = Command::new(BENTPIPE);
-        command.args(["lab", "run", "--dry-run"]).arg(file);
-        let output = command.args(arguments).output()?;
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        let minutes = errors
-            .split_once("about ")
-            .and_then(|(_, rest)| rest.split_once(" min"));
-        let minutes: u64 = minutes.context(errors.clone())?.0.parse()?;
-        Ok::<_, anyhow::Error>((done(&output)?.lines().count(), minutes))
-    };
-    for entry in fs::read_dir(root.join("scenarios"))? {
-        let file = entry?.path();
-        let ((full, _), (quick, minutes)) = (plan(&file, &[])?, plan(&file, &["--quick"])?);
-        ensure!(0 < quick && quick < full, "{file:?}: {quick}, {full}");
-        ensure!(
-            minutes <= 10,
-            "{file:?}: the quick size takes {minutes} min"
-        );
-    }
-    let page = fs::read_to_string(root.join("docs/lab.md"))?;
-    let example = page
-        .split("```")
-        .find_map(|part| part.strip_prefix("toml\n"));
-    let directory = directory(example.context("an example")?)?;
-    let path = directory.path();
-    fs::rename(path.join("near.toml"), path.join("my-link.toml"))?;
-    ensure!(plan(&path.join("e.toml"), &[])?.0 == 3 * 3 * 5);
-    ensure!(plan(&path.join("e.toml"), &["--quick"])?.0 == 2);
     Ok(())
 }
 
