@@ -1,5 +1,6 @@
 //! What `scenarios/` and the pages of docs/ name can be run.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -59,5 +60,29 @@ fn pages_with_the_web_far_off_are_measured_by_one_command() -> Result<()> {
         ensure!(count == 5, "{contender}: {count} of {runs}");
     }
     ensure!(runs.lines().count() == 10, "{runs}");
+    Ok(())
+}
+
+#[test]
+fn the_page_of_all_designs_has_whoever_the_experiment_has() -> Result<()> {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/sealed.md"))?;
+    let part = page.split("\n## All designs on one link\n").nth(1);
+    let part = part.context("the section")?;
+    let mut command = Command::new(BENTPIPE);
+    let runs = done(
+        &command
+            .args(["lab", "run", "--dry-run", "designs"])
+            .output()?,
+    )?;
+    let contenders = runs.lines().filter_map(|run| run.split(", ").next());
+    let contenders: BTreeSet<&str> = contenders.collect();
+    ensure!(contenders.len() == 14, "{contenders:?}");
+    for contender in contenders {
+        let name = contender.split(['/', ':']).next().unwrap_or_default();
+        ensure!(
+            part.contains(&format!("`{name}`")) || name == "bentpipe",
+            "{name}"
+        );
+    }
     Ok(())
 }
