@@ -151,8 +151,12 @@ impl<A> Forwarder<A> {
             Err(Refusal::Answer(answer)) => return Some(answer),
         };
         self.stats.queries += 1;
-        let (host, key) = (Host::of(source.host), query.key());
-        let server = self.server(&query, source.router);
+        let host = Host::of(source.host);
+        let zone = self.config.zones.server(&query);
+        // The router's own name server knows the names that mean something here alone.
+        let router = source.router.filter(|_| zone.is_none());
+        let router = router.filter(|_| zones::is_private(&query));
+        let (server, key) = (zone.or(router), query.key().at(router));
         let answer = self.without_resolver(&query, server.is_some()).or_else(|| {
             self.cached(
                 now,
@@ -188,7 +192,8 @@ impl<A> Forwarder<A> {
     fn ask_ahead(&mut self, now: Instant, key: &Key) {
         let query = Query::of(key);
         let known = matches!(self.cache.find(now, key, false), Some(Found::Fresh(..)));
-        let near = self.config.zones.server(&query).is_some();
+        // A name of this site, which a host has asked of a resolver far away, is not the answer to what others ask of the router.
+        let near = self.config.zones.server(&query).is_some() || zones::is_private(&query);
         if !known && !near && self.without_resolver(&query, false).is_none() {
             self.prefetch(now, key.clone(), &query, None);
         }
@@ -200,12 +205,6 @@ impl<A> Forwarder<A> {
             self.stats.prefetched += 1;
             self.questions.begin(now, key, query, None, server);
         }
-    }
-
-    /// The site's own name server for a question: that of its zone, or the router's for names that mean something here alone.
-    fn server(&self, query: &Query, router: Option<SocketAddr>) -> Option<SocketAddr> {
-        let zone = self.config.zones.server(query);
-        zone.or_else(|| router.filter(|_| zones::is_private(query)))
     }
 
     /// `near`: a name server of the site knows the name, whatever families the tunnel has.
@@ -366,9 +365,8 @@ impl<A> Forwarder<A> {
         {
             let query = Query::of(&key);
             let server = self.config.zones.server(&query);
-            // The router's own server may have said so: nobody else is asked for names of this site.
-            let router = server.is_none() && zones::is_private(&query);
-            if !router {
+            // Nobody else is asked for what the router's own name server has said.
+            if !key.is_at_router() {
                 self.prefetch(now, key, &query, server);
             }
         }

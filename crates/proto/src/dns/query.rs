@@ -1,5 +1,6 @@
 //! A query as a LAN host or a terminal sends it, reduced to what an answer depends on.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use domain::base::Message;
@@ -11,11 +12,22 @@ use super::{CLASS_IN, HEADER, UDP_SIZE, rcode, reply, rtype};
 /// Smallest UDP answer that every host takes, bytes (RFC 1035 §4.2.1).
 const PLAIN_UDP_SIZE: u16 = 512;
 
-/// Key of equal queries: name without regard to case, type, and the bits that change an answer.
+/// Key of equal queries: name without regard to case, type, the bits that change an answer, and the router's name server, if that one
+/// is asked: it may say of a name what nobody else says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(Arc<[u8]>);
+pub struct Key(Arc<[u8]>, Option<Arc<SocketAddr>>);
 
 impl Key {
+    /// The same question to the name server `router`, if there is one.
+    pub(super) fn at(self, router: Option<SocketAddr>) -> Self {
+        Self(self.0, router.map(Arc::new))
+    }
+
+    /// True if the question is for a router's name server.
+    pub(super) fn is_at_router(&self) -> bool {
+        self.1.is_some()
+    }
+
     /// Memory of the key, bytes.
     pub(super) fn len(&self) -> usize {
         self.0.len()
@@ -143,7 +155,7 @@ impl Query {
         key.truncate(split);
         key.extend_from_slice(self.question.get(split..).unwrap_or_default());
         key.push(u8::from(self.dnssec_ok()) | u8::from(self.unchecked) << 1);
-        Key(key.into())
+        Key(key.into(), None)
     }
 
     /// The answer where there is none: SERVFAIL, and that the resolver is silent.

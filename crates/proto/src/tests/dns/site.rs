@@ -1,5 +1,7 @@
 //! Names of the site and its neighbours, and the share of one host.
 
+use std::net::SocketAddr;
+
 use super::*;
 
 /// An answer with these addresses, as the tunnel brings it; `reachable`: the server lets its client reach them.
@@ -91,7 +93,7 @@ fn public_names_lead_to_no_neighbour() {
 #[test]
 fn names_of_the_site_go_to_its_own_servers_and_never_cross() {
     let now = start();
-    let (zone, router) = (([127, 0, 0, 1], 53).into(), ([10, 1, 0, 1], 53).into());
+    let zone = ([127, 0, 0, 1], 53).into();
     let mut dns = Dns::new(Config {
         zones: Zones::new(vec![
             (Suffix::parse("lan").expect("a name"), zone),
@@ -126,17 +128,82 @@ fn names_of_the_site_go_to_its_own_servers_and_never_cross() {
     let (_, out) = dns.poll_answer().expect("an answer");
     assert_eq!(code(&out), OptRcode::SERVFAIL);
     // What the router is asked of its own names goes to its name server; other names cross.
-    let of_router = Source {
-        router: Some(router),
-        ..from(1)
-    };
     for text in ["printer", "nas.home.arpa", "tv.internal"] {
-        assert_eq!(ask(&mut dns, of_router.clone(), text, Rtype::A), None);
-        assert_eq!(dns.poll_near().expect("asked here").1, router, "{text}");
+        assert_eq!(ask(&mut dns, of_router(1), text, Rtype::A), None);
+        assert_eq!(dns.poll_near().expect("asked here").1, ROUTER, "{text}");
     }
     assert_eq!(dns.poll_transmit(), None, "nothing of this has crossed");
-    assert_eq!(ask(&mut dns, of_router, "example.com", Rtype::A), None);
+    assert_eq!(ask(&mut dns, of_router(1), "example.com", Rtype::A), None);
     assert!(dns.poll_near().is_none() && dns.poll_transmit().is_some());
+}
+
+/// A query of this host for the router's own name server.
+fn of_router(host: u32) -> Source<u32> {
+    Source {
+        router: Some(ROUTER),
+        ..from(host)
+    }
+}
+
+const ROUTER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 1, 0, 1)), 53);
+
+/// A host with a resolver far away asks for a name of the site, and hears of the root that there is none: that is no answer of the
+/// router's, nor is the router's an answer to that host.
+#[test]
+fn what_the_world_says_of_the_sites_names_is_not_what_the_router_says() {
+    let now = start();
+    let mut dns = connected(now);
+    let asked = query(5, "nas.lan", Rtype::A, Some(1232));
+    let ask = |dns: &mut Dns, source| dns.handle_query(now, source, &asked, Room::Udp);
+    let (ticket, crossing) = miss(&mut dns, now, 1, &asked).expect("it crosses");
+    // While it is under way, the router is asked all the same.
+    assert_eq!(ask(&mut dns, of_router(2)), None);
+    let (near, server, question) = dns.poll_near().expect("it is asked for here");
+    assert_eq!(server, ROUTER);
+    let unknown = answer(&crossing, Rcode::NXDOMAIN, |_| {});
+    dns.handle_answer(now, ticket, Some(&unknown));
+    let (to, out) = dns.poll_answer().expect("an answer");
+    assert_eq!((to, code(&out)), (1, OptRcode::NXDOMAIN));
+    dns.handle_answer(now, near, Some(&address(&question, 600, 9)));
+    let (to, out) = dns.poll_answer().expect("an answer");
+    assert_eq!((to, code(&out)), (2, OptRcode::NOERROR));
+    // Once known, each has its own.
+    let known = ask(&mut dns, of_router(3)).expect("a hit");
+    assert_eq!(code(&known), OptRcode::NOERROR);
+    let another = Source {
+        router: Some((Ipv4Addr::new(10, 2, 0, 1), 53).into()),
+        ..from(4)
+    };
+    assert_eq!(
+        ask(&mut dns, another),
+        None,
+        "another router's hosts ask that one"
+    );
+}
+
+#[test]
+fn names_of_the_site_are_not_asked_ahead_far_away() {
+    let now = start();
+    let mut dns = connected(now);
+    let [first, private, second] =
+        ["example.com", "nas.lan", "cdn.example"].map(|text| query(5, text, Rtype::A, Some(1232)));
+    for (seconds, asked) in [(0, &first), (1, &private), (2, &second)] {
+        let (ticket, crossing) = miss(&mut dns, now + secs(seconds), 1, asked).expect("a miss");
+        dns.handle_answer(now + secs(seconds), ticket, Some(&address(&crossing, 3, 1)));
+        dns.poll_answer().expect("an answer");
+    }
+    let later = now + secs(60);
+    assert_eq!(
+        dns.handle_query(later, of_router(1), &first, Room::Udp),
+        None
+    );
+    let ahead: Vec<_> = std::iter::from_fn(|| dns.poll_transmit()).collect();
+    let names: Vec<_> = ahead
+        .iter()
+        .map(|(_, bytes)| owner(bytes).to_string())
+        .collect();
+    assert_eq!(names, ["example.com", "cdn.example"]);
+    assert!(dns.poll_near().is_none());
 }
 
 #[test]
