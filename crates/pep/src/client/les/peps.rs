@@ -1,6 +1,6 @@
 //! PEPs of a client's LES: a standing connection to each, over which it hands K2 (Q4 of `PROTOCOL.md` §20.1).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -39,6 +39,8 @@ pub(super) struct Peps {
     /// PEPs that have had K2, in this run or an earlier one.
     introduced: RefCell<ClientMemory<bool>>,
     lookups: Lookups,
+    /// False from [`Self::close`] to [`Self::reopen`]: no line is tried.
+    open: Cell<bool>,
 }
 
 /// PEP of the configuration.
@@ -97,6 +99,7 @@ impl Peps {
             list: RefCell::default(),
             introduced: RefCell::new(memory),
             lookups,
+            open: Cell::new(true),
         };
         for pep in list {
             peps.add(pep.clone())?;
@@ -190,6 +193,9 @@ impl Peps {
 
     /// Begins attempts that are due, and ends those that take too long; to be called every second.
     pub(super) fn tick(&self) {
+        if !self.open.get() {
+            return;
+        }
         let now = process::now();
         for listed in self.list.borrow_mut().iter_mut() {
             if listed.standing.is_overdue(now) {
@@ -209,6 +215,9 @@ impl Peps {
 
     /// Looks names up whose PEPs are due; the outcome comes later.
     pub(super) fn look_up(self: &Rc<Self>) {
+        if !self.open.get() {
+            return;
+        }
         let now = process::now();
         for listed in self.list.borrow_mut().iter_mut() {
             let ServerAddress::Name { host, port } = &listed.pep.address else {
@@ -227,6 +236,9 @@ impl Peps {
     }
 
     fn on_found(&self, key: PepKey, host: &str, found: io::Result<Vec<SocketAddr>>) {
+        if !self.open.get() {
+            return;
+        }
         let mut list = self.list.borrow_mut();
         let listed = list.iter_mut().find(|listed| listed.key() == key);
         let Some(listed) = listed.filter(|listed| listed.line.is_none()) else {
@@ -360,15 +372,23 @@ impl Peps {
         }
     }
 
-    /// Closes all lines: the client stops, and its PEPs erase what they have.
+    /// Closes all lines: the client stops, or carries nothing any more, and its PEPs erase what they have.
     pub(super) fn close(&self) {
+        self.open.set(false);
         for listed in self.list.borrow_mut().iter_mut() {
-            if let Some(line) = listed.line.take() {
+            if let Some(line) = listed.line {
                 self.lines
                     .with(|lines, now| lines.close(now, line, LineCode::Stopped, ""));
             }
+            listed.lose();
+            listed.standing = Standing::new(process::now());
         }
         self.lines.finish();
+    }
+
+    /// Has lines tried again: a client that had stopped at the cap of `[metering]` carries again.
+    pub(super) fn reopen(&self) {
+        self.open.set(true);
     }
 
     /// Part of `status`; `refused` says whether the server does not let a PEP have keys.
@@ -396,3 +416,6 @@ impl Peps {
 fn is_same(one: &LesPep, other: &LesPep) -> bool {
     one.public_key == other.public_key && one.address == other.address
 }
+
+#[cfg(test)]
+mod tests;

@@ -116,6 +116,7 @@ impl Layering {
     /// The tunnel is the one of this attempt from now on.
     pub(in crate::client) fn on_ready(&self, attempt: &Attempt) {
         self.unheard.take();
+        self.peps.reopen();
         let accord = |connection: &Connection| Some(connection.tunnel.agreement().les());
         let accord = self.tunnels.look_at(attempt.id, accord);
         let accord = accord.unwrap_or(LesAccord::Lacking);
@@ -214,7 +215,7 @@ impl Layering {
         Ok(())
     }
 
-    /// The client stops: its PEPs erase what they have.
+    /// The client stops, or carries nothing until its next tunnel: its PEPs erase what they have.
     pub(in crate::client) fn close(&self) {
         self.on_lost();
         self.peps.close();
