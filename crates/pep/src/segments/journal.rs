@@ -11,7 +11,7 @@ use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bentpipe_segments::FlowName;
 
@@ -31,9 +31,9 @@ pub(super) struct Journal {
     file: JournalFile,
     present: HashSet<FlowName>,
     earlier: HashSet<FlowName>,
-    /// Time since 1970 at which the earlier ones do not count any more.
-    until: Duration,
-    /// The file told what an earlier process had relayed.
+    /// Instant at which the earlier ones do not count any more: not of the machine's clock, which may be put right after its start.
+    until: Instant,
+    /// The file told what an earlier process had relayed, or nothing of an earlier one counts any more.
     complete: bool,
     /// A file was there and may have told of less: so does the one that is written now, until earlier flows do not count.
     doubted: bool,
@@ -43,8 +43,8 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Reads what an earlier process has left; `now` is since 1970.
-    pub(super) fn load(file: JournalFile, now: Duration) -> Self {
+    /// Reads what an earlier process has left.
+    pub(super) fn load(file: JournalFile, now: Instant) -> Self {
         let read = file.read().unwrap_or_else(|error| {
             tracing::warn!(
                 "{} cannot be read, so flows of an earlier process are not reset: {error}",
@@ -111,9 +111,9 @@ impl Journal {
         }
     }
 
-    /// Forgets flows of the earlier process when they are old enough; `now` is since 1970.
-    pub(super) fn expire(&mut self, now: Duration) {
-        if now >= self.until && (self.doubted || !self.earlier.is_empty()) {
+    /// Forgets flows of the earlier process when they are old enough, also of one that has left no file.
+    pub(super) fn expire(&mut self, now: Instant) {
+        if now >= self.until && !(self.complete && self.earlier.is_empty()) {
             self.earlier.clear();
             (self.doubted, self.complete) = (false, true);
             self.rewrite();
@@ -276,6 +276,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::process;
 
     fn name(port: u16) -> FlowName {
         FlowName {
@@ -285,28 +286,28 @@ mod tests {
         }
     }
 
-    fn load(path: &std::path::Path, now: u64) -> Journal {
-        Journal::load(JournalFile::new(path.to_owned()), Duration::from_secs(now))
+    fn load(path: &std::path::Path) -> Journal {
+        Journal::load(JournalFile::new(path.to_owned()), process::now())
     }
 
     #[test]
     fn a_successor_knows_what_was_relayed_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("flows");
-        let mut first = load(&path, 1000);
+        let mut first = load(&path);
         assert!([1, 2, 3].into_iter().all(|port| first.begin(&name(port))));
         first.end(&name(2));
         // The last line of a killed process.
         fs::write(&path, fs::read_to_string(&path).unwrap() + "+ 0000 10.").unwrap();
         std::mem::forget(first);
 
-        let mut second = load(&path, 2000);
+        let mut second = load(&path);
         assert!(second.is_complete());
         let known = |it: &Journal| [1, 2, 3].map(|port| it.was_relayed(&name(port)));
         assert_eq!(known(&second), [true, false, true]);
         second.renew(&name(1));
         assert_eq!(known(&second), [false, false, true]);
-        let third = load(&path, 3000);
+        let third = load(&path);
         assert_eq!(known(&third), [false, false, true]);
     }
 
@@ -314,7 +315,7 @@ mod tests {
     fn what_has_ended_is_not_written_at_the_end() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("flows");
-        let mut journal = load(&path, 1000);
+        let mut journal = load(&path);
         assert!([1, 2].into_iter().all(|port| journal.begin(&name(port))));
         journal.end(&name(1));
         journal.close();
@@ -326,14 +327,14 @@ mod tests {
         journal.close();
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 1, "{text}");
-        assert!(load(&path, 2000).is_complete());
+        assert!(load(&path).is_complete());
     }
 
     #[test]
     fn the_file_stays_short() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("flows");
-        let mut journal = load(&path, 0);
+        let mut journal = load(&path);
         for round in 0..6 * SLACK {
             let flow = name(u16::try_from(round % 60_000).unwrap());
             assert!(journal.begin(&flow));
@@ -348,27 +349,38 @@ mod tests {
     fn what_another_run_of_the_machine_left_counts_and_is_not_taken_for_all() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("flows");
-        assert!(load(&path, 0).begin(&name(1)));
+        assert!(load(&path).begin(&name(1)));
         let text = fs::read_to_string(&path).unwrap();
         let (head, lines) = text.split_once('\n').unwrap();
         for before in [format!("{head}0\n{lines}"), lines.to_owned()] {
             fs::write(&path, before).unwrap();
-            for process in 1..3 {
-                let after = load(&path, process);
+            for _process in 1..3 {
+                let after = load(&path);
                 assert!(after.was_relayed(&name(1)) && !after.is_complete());
             }
         }
         // An empty file is what a file system may leave of one that was not synced.
         fs::write(&path, "").unwrap();
-        let mut after = load(&path, 3);
+        let mut after = load(&path);
         assert!(!after.is_complete());
-        after.expire(KEPT + Duration::from_secs(3));
-        assert!(after.is_complete() && load(&path, 4).is_complete());
+        after.expire(process::now() + KEPT);
+        assert!(after.is_complete() && load(&path).is_complete());
+    }
+
+    #[test]
+    fn what_is_not_known_of_an_earlier_process_is_over_in_its_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = load(&directory.path().join("flows"));
+        assert!(!journal.is_complete(), "another process may have relayed");
+        journal.expire(process::now() + KEPT - Duration::from_secs(60));
+        assert!(!journal.is_complete());
+        journal.expire(process::now() + KEPT);
+        assert!(journal.is_complete());
     }
 
     #[test]
     fn without_a_file_nothing_may_be_relayed() {
-        let mut journal = load(std::path::Path::new("/proc/version/flows"), 0);
+        let mut journal = load(std::path::Path::new("/proc/version/flows"));
         assert!(!journal.begin(&name(1)));
         assert!(!journal.was_relayed(&name(1)) && !journal.is_complete());
     }

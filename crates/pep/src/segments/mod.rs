@@ -129,7 +129,7 @@ impl Pep {
         let devices = Devices::create().map_err(privilege)?;
         let journal = Journal::load(
             JournalFile::new(config.state_dir.join("pep-flows")),
-            process::since_1970(),
+            process::now(),
         );
         // Each form has a table of its own.
         let forms = u64::from(config.clear.is_some()) + u64::from(config.les.is_some());
@@ -336,7 +336,7 @@ impl Pep {
             if let Some(since) = self.link.attend() {
                 self.act(|relays, now| relays.drop_unheard(now, since));
             }
-            self.relays.borrow_mut().tick(process::since_1970());
+            self.relays.borrow_mut().tick(process::now());
             if let Some(keys) = &self.keys {
                 keys.tick(|pair| self.withdraw(&pair));
             }

@@ -14,7 +14,7 @@ mod streams;
 
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bentpipe_proto::packets::write_checksums;
 use bentpipe_proto::tunnel::ReplyCode;
@@ -198,8 +198,8 @@ impl SegmentRelays {
         }
     }
 
-    /// Looks at what changes slowly; `now` is since 1970.
-    pub(super) fn tick(&mut self, now: Duration) {
+    /// Looks at what changes slowly.
+    pub(super) fn tick(&mut self, now: Instant) {
         self.journal.expire(now);
     }
 
