@@ -214,10 +214,9 @@ pub(super) async fn connect(
         steps.extend(next);
     }
     dssl.sessions.set(dssl.sessions.get() + 1);
-    let line = ObjectLine::new(terminal);
-    if let Some(stream) = opened.stream {
-        spawn_local(line.clone().attend(pages.clone(), stream, words));
-    }
+    let line = ObjectLine::start(terminal, opened.stream, |line, stream| {
+        spawn_local(line.attend(pages.clone(), stream, words));
+    });
     if !opened.requesting {
         line.until_requests().await;
     }

@@ -29,15 +29,24 @@ pub(super) struct ObjectLine {
 struct LineOver;
 
 impl ObjectLine {
-    pub(super) fn new(terminal: Terminal) -> Rc<Self> {
-        Rc::new(Self {
+    /// Line of a session whose `stream` to the hub `attend` has; without a stream nobody ends what is begun on it, so it is over at once.
+    pub(super) fn start(
+        terminal: Terminal,
+        stream: Option<DuplexStream>,
+        attend: impl FnOnce(Rc<Self>, DuplexStream),
+    ) -> Rc<Self> {
+        let line = Rc::new(Self {
             terminal: RefCell::new(terminal),
             page: Cell::new(None),
             closing: RefCell::default(),
             changed: Notify::new(),
             requesting: Cell::new(false),
-            over: Cell::new(false),
-        })
+            over: Cell::new(stream.is_none()),
+        });
+        if let Some(stream) = stream {
+            attend(line.clone(), stream);
+        }
+        line
     }
 
     pub(super) fn terminal(&self) -> &RefCell<Terminal> {
@@ -257,5 +266,25 @@ impl ObjectLine {
 fn drop_noted(pages: &Pages, why: &str) {
     if let Some(dssl) = &pages.dssl {
         dssl.note_dropped(why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bentpipe_sealed::dssl::Mode;
+    use tokio::io::duplex;
+
+    use super::*;
+
+    #[test]
+    fn a_session_whose_hub_gives_no_stream_expects_no_objects() {
+        let start = |stream: Option<DuplexStream>| {
+            let mut attended = false;
+            let terminal = Terminal::new(Mode::Full, "a.example");
+            let line = ObjectLine::start(terminal, stream, |_, _| attended = true);
+            (line.is_alive(), attended)
+        };
+        assert_eq!(start(Some(duplex(64).0)), (true, true));
+        assert_eq!(start(None), (false, false));
     }
 }
