@@ -36,6 +36,9 @@ const LIFE: Duration = Duration::from_hours(2 * 365 * 24);
 /// Time by which the clocks of a LAN may differ.
 const SKEW: Duration = Duration::from_hours(24);
 
+/// Time before the end of a CA from which on it is spoken of: another one has to be installed in every browser by hand.
+const SOON: Duration = Duration::from_hours(30 * 24);
+
 /// Longest certificate of a CA that is read, bytes: [`MAX_NAMES`] of the longest names.
 const MAX_PEM: u64 = 64 * 1024;
 
@@ -193,7 +196,16 @@ impl Authority {
     /// True once the CA's life is over.
     #[must_use]
     pub fn has_expired(&self) -> bool {
-        since_1970().as_secs() > self.not_after
+        self.phase(since_1970()) == Phase::Over
+    }
+
+    /// Part of its life that the CA is in at `now`, since 1970.
+    pub(crate) fn phase(&self, now: Duration) -> Phase {
+        match self.not_after.checked_sub(now.as_secs()) {
+            None => Phase::Over,
+            Some(left) if left < SOON.as_secs() => Phase::Ending,
+            Some(_) => Phase::Good,
+        }
     }
 
     /// SHA-256 of the certificate in upper-case hexadecimal with colons, as browsers show it.
@@ -203,6 +215,15 @@ impl Authority {
         let pairs: Vec<_> = bytes.as_ref().iter().map(|b| format!("{b:02X}")).collect();
         pairs.join(":")
     }
+}
+
+/// Part of a CA's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Good,
+    /// Its end is near.
+    Ending,
+    Over,
 }
 
 /// Files of a CA.

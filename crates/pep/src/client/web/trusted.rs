@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 
-use crate::authority::{Files, RENEWAL, Signer};
+use crate::authority::{Files, Phase, RENEWAL, Signer};
 use crate::config::TrustedName;
 use crate::process::{self, since_1970};
 
@@ -23,6 +23,9 @@ const NO_HTTP1: &[u8] =
 
 /// Marks by which a changed file is told: inode, length, and moment of the last change.
 type Marks = [Option<(u64, u64, i64, i64)>; 2];
+
+/// End of a line about a CA that answers for nobody.
+const MEANWHILE: &str = "pages of the hosts in `names` load as without `tls = \"trusted\"`";
 
 /// Certificate of a host.
 struct Leaf {
@@ -47,6 +50,28 @@ struct Watched {
     signer: Option<Signer>,
     /// Of hosts that are listed, and so of no more than that.
     leaves: HashMap<TrustedName, Leaf>,
+    /// Part of the CA's life that the log was told of.
+    told: Option<Phase>,
+}
+
+impl Watched {
+    /// Line about the CA's end at `now`, since 1970, if that is news.
+    fn news_of_end(&mut self, now: Duration) -> Option<String> {
+        let authority = self.signer.as_ref()?.authority();
+        let phase = authority.phase(now);
+        if self.told.replace(phase) == Some(phase) {
+            return None;
+        }
+        let (subject, on) = (authority.subject(), authority.expires());
+        let mend = "`bentpipe ca remove`, then `bentpipe ca init`";
+        match phase {
+            Phase::Good => None,
+            Phase::Ending => Some(format!(
+                "{subject} expires on {on}; {mend}, and install the new one: from then on {MEANWHILE}"
+            )),
+            Phase::Over => Some(format!("{subject} has expired; {mend}: {MEANWHILE}")),
+        }
+    }
 }
 
 /// Hosts that are listed, and the CA for them.
@@ -71,7 +96,7 @@ impl Trusted {
         trusted
     }
 
-    /// Looks at the files of the CA, and reads them if they have changed; to be called every second.
+    /// Looks at the files of the CA, reads them if they have changed, and tells the log of its end; to be called every second.
     pub(super) fn look(&self) {
         let marks = [self.files.certificate(), self.files.key()].map(|file| {
             let metadata = fs::metadata(file).ok()?;
@@ -86,13 +111,16 @@ impl Trusted {
                 marks: Some(marks),
                 signer,
                 leaves: HashMap::new(),
+                told: None,
             };
+        }
+        if let Some(news) = known.news_of_end(since_1970()) {
+            tracing::warn!("{news}");
         }
     }
 
     /// Reads the CA, and tells the log what comes of it.
     fn read(&self) -> Option<Signer> {
-        const MEANWHILE: &str = "pages of the hosts in `names` load as without `tls = \"trusted\"`";
         let signer = match Signer::read(&self.files) {
             Ok(Some(signer)) => signer,
             Ok(None) => {
@@ -108,12 +136,6 @@ impl Trusted {
             }
         };
         let authority = signer.authority();
-        if authority.has_expired() {
-            tracing::warn!(
-                "{} has expired; `bentpipe ca remove`, then `bentpipe ca init`: {MEANWHILE}",
-                authority.subject()
-            );
-        }
         for name in self.names.iter().filter(|name| !authority.is_for(name)) {
             tracing::warn!(
                 "{} is not for {name}, which loads as without `tls = \"trusted\"`; `bentpipe ca remove`, then `bentpipe ca init`",
@@ -250,5 +272,32 @@ mod tests {
         fs::remove_file(files.certificate()).unwrap();
         trusted.look();
         assert!(trusted.answer_as("a.example.com").is_none(), "removed");
+    }
+
+    #[test]
+    fn the_end_of_a_ca_is_told_before_and_then_once_each() {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let state = tempfile::tempdir().unwrap();
+        let files = Files::of_state(state.path());
+        let name: TrustedName = "a.example.com".parse().unwrap();
+        let made = authority::make(std::slice::from_ref(&name)).unwrap();
+        fs::create_dir(files.directory()).unwrap();
+        fs::write(files.certificate(), &made.certificate).unwrap();
+        fs::write(files.key(), &made.key).unwrap();
+        fs::set_permissions(files.key(), fs::Permissions::from_mode(0o600)).unwrap();
+        let trusted = Trusted::new(vec![name], state.path());
+        let mut known = trusted.known.borrow_mut();
+        let begun = since_1970();
+        let mut news = |days: u32| known.news_of_end(begun + DAY * days);
+        assert_eq!(news(600), None);
+        let soon = news(720).expect("it ends in ten days");
+        assert!(
+            soon.contains(" expires on ") && soon.contains("bentpipe ca init"),
+            "{soon}"
+        );
+        assert_eq!(news(721), None);
+        let over = news(731).expect("it has ended");
+        assert!(over.contains("has expired; `bentpipe ca remove`"), "{over}");
+        assert_eq!(news(732), None);
     }
 }
