@@ -346,3 +346,40 @@ fn captures(
 fn stop_all(captures: Vec<Capture>) -> Result<Vec<CaptureReport>> {
     captures.into_iter().map(Capture::stop).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use bentpipe_units::{ByteCount, Seed};
+    use serde_json::json;
+
+    use super::*;
+    use crate::experiment::{ContentKind, Direction, RunKey};
+
+    #[test]
+    fn a_page_without_a_first_paint_keeps_its_place() {
+        let load = |paint_ms: Option<f64>| {
+            let load = json!({ "load_ms": 2000.0, "paint_ms": paint_ms, "objects": 1, "bytes": 1, "protocols": [], "late": 0 });
+            serde_json::from_value(load).unwrap()
+        };
+        let loads = vec![load(Some(500.0)), load(None), load(Some(700.0))];
+        let task = Task::Transfer {
+            size: ByteCount::new(1),
+            direction: Direction::Down,
+            warm_up: ByteCount::ZERO,
+            cold: false,
+            content: ContentKind::Binary,
+        };
+        let prepared = Prepared::new(task, Seed::new(1));
+        let key = RunKey {
+            contender: "c".into(),
+            scenario: "s".into(),
+            task: "t".into(),
+            repeat: 1,
+        };
+        let mut record = Record::new(key, Seed::new(1), Outcome::Unfinished { after_s: 1.0 });
+        let done = Ok(Done::Loaded(loads));
+        let measured = outcome(done, &prepared, Duration::ZERO, &mut record);
+        assert!(matches!(measured, Outcome::Measured { seconds, .. } if seconds == [2.0; 3]));
+        assert_eq!(record.first_paint_s, [Some(0.5), None, Some(0.7)]);
+    }
+}
