@@ -78,7 +78,7 @@ mod tests {
         let [one, other] = ["one", "other"].map(|name| place.path().join(name));
         results(&one, "Linux 6.1");
         results(&other, "Linux 6.12");
-        let parts = [one.clone(), other.clone()];
+        let parts = [one, other.clone()];
         let files = || {
             let names = ["manifest.json", "results.jsonl", "results.csv"];
             names.map(|name| fs::read_to_string(other.join(name)).unwrap())
