@@ -18,6 +18,7 @@ mod lacking;
 mod metering;
 mod packets;
 mod pages;
+mod plain_http;
 mod policy;
 mod proxies;
 mod publish;

@@ -14,9 +14,9 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bentpipe_tunnel::relay::{LanSocket, Relay as Machine};
@@ -24,7 +24,7 @@ use bytes::Bytes;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 pub(crate) use bentpipe_tunnel::relay::Outcome;
 pub(crate) use framed::{Parting, relay_framed};
@@ -39,6 +39,12 @@ const FIRST_BYTES: Duration = Duration::from_millis(3);
 
 /// Time for which a LAN host that does not read may hold up a reset.
 const RESET_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Time between looks whether a host that waits for an answer has ended its direction.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Looks in a row after which a host that has ended its direction is taken to be gone.
+const LOOKS: u32 = 3;
 
 /// Prepares a socket for relaying: no delay, keepalive, reset on any close but an orderly one, and urgent data in its place.
 pub(crate) fn prepare(socket: &TcpStream) -> io::Result<()> {
@@ -217,6 +223,26 @@ pub(crate) async fn delivered(socket: &TcpStream) {
     }
 }
 
+/// Waits until the other end of `socket`, which waits for an answer, is gone: it has reset the connection, or has ended its direction
+/// and hears nothing for [`LOOKS`] times [`LOOK`]. A program that has closed its socket cannot be told from one that still reads before
+/// something is written to it.
+pub(crate) async fn abandoned(socket: &TcpStream) {
+    let mut looks = 0;
+    while looks < LOOKS {
+        tokio::select! {
+            _ = socket.ready(Interest::ERROR) => return,
+            () = sleep(LOOK) => looks = if is_half_closed(socket) { looks + 1 } else { 0 },
+        }
+    }
+}
+
+/// True if the other end of `socket` has ended its direction, whether or not everything before that end has been read.
+fn is_half_closed(socket: &TcpStream) -> bool {
+    let mut cx = Context::from_waker(Waker::noop());
+    let state = pin!(socket.ready(Interest::READABLE)).poll(&mut cx);
+    matches!(state, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+}
+
 /// Waits until the kernel has nothing of `socket` to deliver, or the other end takes nothing for [`RESET_PATIENCE`].
 async fn emptied(socket: &TcpStream) {
     let mut left = u32::MAX;
@@ -228,7 +254,7 @@ async fn emptied(socket: &TcpStream) {
             Ok(now) if now < left => (left, idle) = (now, Duration::ZERO),
             Ok(_) => idle += pause,
         }
-        tokio::time::sleep(pause).await;
+        sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(20));
     }
 }

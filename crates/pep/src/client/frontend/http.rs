@@ -5,26 +5,26 @@
 //!               ◄══════════════         ◄─ response head, body ─
 //! ```
 //!
-//! What a head says and where a body ends is decided in `proto::proxy::forward`; this reads and writes.
+//! What a head says and where a body ends is decided in `proto::proxy::forward`; this reads heads and finds ways, `http_exchange.rs` has one
+//! request answered.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
 use bentpipe_proto::proxy::connect::{self, ConnectError};
-use bentpipe_proto::proxy::forward::{self, Asked, RequestHead, ResponseHead};
+use bentpipe_proto::proxy::forward::{self, Asked, RequestHead};
 use bentpipe_proto::tunnel::{Destination, ReplyCode};
 use bytes::Bytes;
 use socket2::SockRef;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
-use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
 use super::direct::Decisions;
 use super::flow::{Answer, Intake, carry};
-use super::http_body::Body;
+use super::http_exchange::{Answered, exchange};
 use super::proxy::PATIENCE;
 use super::share::Shares;
 use crate::client::Carrier;
@@ -40,16 +40,6 @@ pub(super) struct HttpConnection<'a> {
     pub(super) decisions: &'a Rc<Decisions>,
     pub(super) shares: &'a Rc<Shares>,
     pub(super) peer: SocketAddr,
-}
-
-/// Answer that a request got.
-enum Answered {
-    /// The next request may follow.
-    Whole,
-    /// Nothing can follow it.
-    Last,
-    /// The origin was not reached, or gave no answer, and the application has heard nothing.
-    Nothing,
 }
 
 impl HttpConnection<'_> {
@@ -87,6 +77,11 @@ impl HttpConnection<'_> {
                     close(&mut socket).await?;
                     return Ok(None);
                 }
+                Ok(Answered::Cut) => {
+                    // What has come precedes the reset that dropping the socket is.
+                    relay::delivered(&socket).await;
+                    return Ok(None);
+                }
                 Err(code) => {
                     turn_away(&mut socket, &connect::reply(code)).await?;
                     return Ok(None);
@@ -108,6 +103,8 @@ impl HttpConnection<'_> {
         };
         match exchange(socket, &mut origin.socket, request, buffer).await? {
             Answered::Nothing => Ok(Err(origin.cause().await)),
+            // Its end of the connection is to see a reset, as the application does.
+            Answered::Cut => Ok(Ok(Answered::Cut)),
             answered => {
                 // Its end of the connection is to see a FIN, not a reset.
                 SockRef::from(&origin.socket).set_linger(None)?;
@@ -220,122 +217,6 @@ async fn pair() -> io::Result<(TcpStream, TcpStream)> {
         let (far, from) = listener.accept().await?;
         if from == own {
             return Ok((near, far));
-        }
-    }
-}
-
-/// Sends a request and its body, and brings the response.
-async fn exchange(
-    socket: &mut TcpStream,
-    origin: &mut TcpStream,
-    request: &RequestHead,
-    buffer: &mut Vec<u8>,
-) -> io::Result<Answered> {
-    let answered = {
-        let (mut from_application, mut to_application) = socket.split();
-        let (mut from_origin, mut to_origin) = origin.split();
-        let mut taken = Body::new(request.body);
-        let upload = async {
-            to_origin.write_all(&request.head).await?;
-            taken
-                .copy(buffer, &mut from_application, &mut to_origin)
-                .await
-        };
-        let download = respond(&mut from_origin, &mut to_application, request);
-        let mut upload = Box::pin(upload);
-        let mut download = Box::pin(download);
-        let (mut sent, early) = tokio::select! {
-            sent = &mut upload => (Some(sent), None),
-            answered = &mut download => (None, Some(answered)),
-        };
-        let answered = match early {
-            Some(answered) => answered,
-            None => {
-                // An origin that has not read everything may answer all the same.
-                if let Some(Err(error)) = &sent
-                    && error.kind() == io::ErrorKind::UnexpectedEof
-                {
-                    return Err(error.kind().into());
-                }
-                download.await
-            }
-        };
-        drop(upload);
-        // Whatever is left of the body would be taken for the next request.
-        let whole = matches!(sent.take(), Some(Ok(()))) || taken.is_done();
-        match answered {
-            Ok((Answered::Whole, _)) if !whole => (Answered::Last, None),
-            Ok(answered) => answered,
-            Err(_) => (Answered::Nothing, None),
-        }
-    };
-    if let (Answered::Last, Some(rest)) = &answered {
-        // 101: the two speak another protocol from now on.
-        socket.write_all(rest).await?;
-        origin.write_all(buffer).await?;
-        buffer.clear();
-        copy_bidirectional(socket, origin).await?;
-    }
-    Ok(answered.0)
-}
-
-/// Brings the response to `request`; after a change of protocol also what has come of that one.
-async fn respond(
-    origin: &mut ReadHalf<'_>,
-    application: &mut WriteHalf<'_>,
-    request: &RequestHead,
-) -> io::Result<(Answered, Option<Vec<u8>>)> {
-    let mut buffer = Vec::with_capacity(1024);
-    let mut said = false;
-    let response = loop {
-        let Some(response) = read_response(origin, &mut buffer, request).await? else {
-            return Ok((
-                if said {
-                    Answered::Last
-                } else {
-                    Answered::Nothing
-                },
-                None,
-            ));
-        };
-        application.write_all(&response.head).await?;
-        said = true;
-        if !response.is_interim() {
-            break response;
-        }
-    };
-    if response.status == 101 {
-        return Ok((Answered::Last, Some(buffer)));
-    }
-    let mut body = Body::new(response.body);
-    // The application has heard a part: only the end of the connection can say that the rest is missing.
-    let whole = body.copy(&mut buffer, origin, application).await.is_ok();
-    let answered = match whole && response.keeps {
-        true => Answered::Whole,
-        false if whole => Answered::Last,
-        false => return Ok((Answered::Last, None)),
-    };
-    Ok((answered, None))
-}
-
-/// The next response; `None`: there is none, or it cannot be understood.
-async fn read_response(
-    origin: &mut ReadHalf<'_>,
-    buffer: &mut Vec<u8>,
-    request: &RequestHead,
-) -> io::Result<Option<ResponseHead>> {
-    loop {
-        match forward::decode_response(buffer, request) {
-            Ok(Some((response, used))) => {
-                buffer.drain(..used);
-                return Ok(Some(response));
-            }
-            Ok(None) => {}
-            Err(_) => return Ok(None),
-        }
-        match origin.read_buf(buffer).await {
-            Ok(0) | Err(_) => return Ok(None),
-            Ok(_) => {}
         }
     }
 }

@@ -22,6 +22,7 @@ mod follow;
 mod gatekeeper;
 mod http;
 mod http_body;
+mod http_exchange;
 #[cfg(target_os = "linux")]
 mod last_bytes;
 mod names;

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
 use super::super::attendance::Attendance;
@@ -27,10 +27,6 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 /// Time for which a connection waits for the next request, as at many origins.
 const IDLE: Duration = Duration::from_secs(60);
-
-/// Silence of an origin after which is looked whether the browser has ended its direction, and how often it has to have by then.
-const LOOK: Duration = Duration::from_secs(5);
-const LOOKS: u32 = 3;
 
 /// Time for which the end of an answer is waited for when all of it has been read.
 const LAST_WORD: Duration = Duration::from_secs(2);
@@ -241,21 +237,12 @@ impl Browser {
         trusted: Option<&Trusted>,
     ) -> Result<Option<Closing>, Gone> {
         self.answered = true;
-        let mut looks = 0;
         loop {
             let frame = tokio::select! {
                 frame = frames.recv() => frame,
-                () = self.speech.lost() => return self.last_word(frames).await,
                 // Whoever has ended its own direction may still be there, but not for an origin that says nothing.
-                () = sleep(LOOK) => {
-                    looks = if self.speech.is_half_closed() { looks + 1 } else { 0 };
-                    match looks {
-                        LOOKS => return Err(Gone(Outcome::LanReset)),
-                        _ => continue,
-                    }
-                }
+                () = self.speech.abandoned() => return self.last_word(frames).await,
             };
-            looks = 0;
             match frame {
                 Some(Frame::Head { bytes, .. }) => {
                     if let (Some(name), Some(trusted)) = (self.speech.name(), trusted) {

@@ -1,8 +1,6 @@
 //! Streams on which browsers speak HTTP/1.1: TCP in clear, TLS that is ended here, and pipes out of HTTP/2.
 
 use std::io;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, Interest};
@@ -11,8 +9,8 @@ use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
 use super::piped::NearEnd;
-use crate::relay::delivered;
 use crate::relay::over_tcp::OverTcp as _;
+use crate::relay::{abandoned, delivered};
 
 /// Time for which a browser may hold up the end of its connection.
 pub(super) const PARTING: Duration = Duration::from_secs(5);
@@ -66,19 +64,13 @@ impl Speech {
         }
     }
 
-    /// True if the browser has ended its direction, and says nothing more.
-    pub(super) fn is_half_closed(&self) -> bool {
-        let socket = match self {
-            Self::Clear(socket) => socket,
-            Self::Trusted(tls, _) => tls.tcp(),
-            Self::Piped(..) => return false,
-        };
-        let (ready, mut cx) = (
-            socket.ready(Interest::READABLE),
-            Context::from_waker(Waker::noop()),
-        );
-        let state = pin!(ready).poll(&mut cx);
-        matches!(state, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+    /// Waits until the browser is gone, which waits for an answer: see [`abandoned`].
+    pub(super) async fn abandoned(&mut self) {
+        match self {
+            Self::Clear(socket) => abandoned(socket).await,
+            Self::Trusted(tls, _) => abandoned(tls.tcp()).await,
+            Self::Piped(pipe, _) => pipe.abandoned().await,
+        }
     }
 
     /// Waits until the browser has what was written, or is gone.
