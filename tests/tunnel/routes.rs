@@ -13,7 +13,9 @@ use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::datagrams::{PacketEcho, ask};
 use bentpipe_testbed::echo::{Echo, cross, echoes};
 use bentpipe_testbed::edit::edit;
-use bentpipe_testbed::peer::{Service, echo, payload, read_to_eof, set_patience, who};
+use bentpipe_testbed::peer::{
+    Service, echo, payload, read_exactly, read_to_eof, set_patience, who,
+};
 use bentpipe_testbed::reload::reload;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Site, SiteConfig, geo, near};
@@ -335,4 +337,68 @@ fn outward_as_ever(site: &Site) -> Result<()> {
         cross(user, &echo, 20, 100)?;
     }
     Ok(())
+}
+
+/// The operator gives a client another address: it comes by a tunnel with that one, and connections go on in the old one.
+#[test]
+fn a_client_whose_address_is_moved_by_a_reload_gets_the_new_one_and_keeps_its_connections() {
+    if !privileged("routes: a moved address") {
+        return;
+    }
+    let mut config = config(false, false);
+    config.grants = "addresses = [\"100.96.7.7\"]\n".into();
+    let site = Site::start(config).expect("a site");
+    let result = moves(&site);
+    result.unwrap_or_else(|error| panic!("{error:#}\n{}", site.logs()));
+}
+
+fn moves(site: &Site) -> Result<()> {
+    let until_assigned = |address: &str| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let assigned = said(site, "assigned")?;
+            if assigned.iter().any(|own| own == address) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{assigned:?}, not {address}");
+            thread::sleep(Duration::from_millis(100));
+        }
+    };
+    until_assigned("100.96.7.7")?;
+    outward_as_ever(site)?;
+    let web = Place::from(site.topology.web());
+    let _echo = Service::start(&web, (WEB, ECHO).into(), echo)?;
+    let to = SocketAddr::from((WEB, ECHO));
+    let connected = || TcpStream::connect_timeout(&to, PATIENCE);
+    let mut stream = site.topology.user().enter(connected)??;
+    set_patience(&stream, PATIENCE)?;
+    let mut says = |word: &[u8]| {
+        stream.write_all(word)?;
+        ensure!(read_exactly(&mut stream, word.len())? == word);
+        Ok(())
+    };
+    says(b"before")?;
+    edit(&site.server_file(), "100.96.7.7", "100.96.7.8")?;
+    reload(site, "reloaded")?;
+    until_assigned("100.96.7.8")?;
+    outward_as_ever(site)?;
+    says(b"after")?;
+    ensure!(sessions(site)? == 2, "the old tunnel has a flow");
+    drop(stream);
+    let deadline = Instant::now() + PATIENCE;
+    while sessions(site)? != 1 {
+        ensure!(Instant::now() < deadline, "{} tunnels", sessions(site)?);
+        thread::sleep(Duration::from_millis(100));
+    }
+    until_assigned("100.96.7.8")
+}
+
+/// Tunnels that the server has.
+fn sessions(site: &Site) -> Result<usize> {
+    let socket = site.topology.directory().join("server.sock");
+    let mut command = site.topology.gateway().command(BENTPIPE);
+    let command = command.args(["status", "--json", "--socket"]).arg(socket);
+    let report: Value = serde_json::from_slice(&command.output()?.stdout)?;
+    let clients = report["clients"].as_array();
+    Ok(clients.context("no list of clients")?.len())
 }

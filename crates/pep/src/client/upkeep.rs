@@ -90,7 +90,10 @@ impl Session {
         let lost = self.tunnels.state_mut().on_goaway(id);
         match lost {
             // Open flows may finish; new ones wait for a server that stays.
-            Lost::Tunnel { next } => self.unready(next, "the server is stopping", false),
+            Lost::Tunnel { next } => {
+                let why = "the server is stopping, or asks for a new tunnel";
+                self.unready(next, why, false);
+            }
             Lost::Challenger => {
                 self.tunnels.close(id, "its server is stopping");
                 self.schedule

@@ -27,6 +27,8 @@ pub(super) struct Connected {
     /// Ports that it has published.
     pub(super) ports: Ports,
     pub(super) asking: Asking,
+    /// True once the client was asked for another tunnel: this one ends when its flows have.
+    pub(super) renewed: bool,
     /// The client has said HELLO.
     greeted: Cell<bool>,
 }
@@ -46,6 +48,7 @@ impl Connected {
             crossing,
             ports: Ports::default(),
             asking: Asking::default(),
+            renewed: false,
             greeted: Cell::new(false),
         }
     }

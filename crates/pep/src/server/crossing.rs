@@ -53,6 +53,15 @@ impl Crossing {
         }
     }
 
+    /// Takes from the client what is no longer its own; true if there was any.
+    pub(super) fn withdraw(&mut self, shared: &Shared, place: (u8, ConnectionId)) -> bool {
+        match (&shared.packets, &mut self.filter) {
+            (Some(packets), Some(filter)) => packets.withdraw(filter, place),
+            // Without a device each tunnel has sockets of its own: nothing comes to another client.
+            _ => false,
+        }
+    }
+
     /// Takes packets that have come through the tunnel.
     pub(super) fn take(&mut self, shared: &Shared, now: Instant, connection: &mut Connection) {
         let (translator, filter) = (self.translator.as_mut(), self.filter.as_mut());

@@ -101,3 +101,44 @@ pub(super) fn withdraw_les(sessions: &Sessions) {
         );
     }
 }
+
+/// Asks for new tunnels from clients that have lost addresses or prefixes to the list. Their flows go on in the old ones; nothing that is
+/// for what they had comes there any more.
+pub(super) fn renew(sessions: &Sessions) {
+    let mut open = sessions.open.borrow_mut();
+    for (&id, session) in open.iter_mut() {
+        let place = (sessions.index, id);
+        if !session.crossing.withdraw(&sessions.shared, place) {
+            continue;
+        }
+        tracing::info!(
+            client = session.client.name,
+            "addresses or routes that it had are no longer its own: it is asked for a new tunnel"
+        );
+        // Those of UDP lead to an address, which is another client's now.
+        session.ports.clear();
+        session.renewed = true;
+        sessions
+            .shard
+            .change(id, |connection| connection.tunnel.send_goaway());
+    }
+}
+
+/// Ends tunnels whose clients were asked for new ones, once no flow is left in them.
+pub(super) fn end_renewed(sessions: &Sessions) {
+    let open = sessions.open.borrow();
+    let idle = sessions.shard.peek(|engine| {
+        let is_idle = |id| engine.peek(id).is_some_and(|it| it.tunnel.is_idle());
+        let renewed = open.iter().filter(|(_, session)| session.renewed);
+        let idle = renewed.map(|(id, _)| *id).filter(|id| is_idle(*id));
+        idle.collect::<Vec<_>>()
+    });
+    drop(open);
+    for id in idle {
+        sessions.close(
+            id,
+            CloseCode::NoError,
+            "the client was asked for a new tunnel",
+        );
+    }
+}

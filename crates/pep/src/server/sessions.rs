@@ -308,6 +308,7 @@ impl Sessions {
                 "removed from the server's configuration",
             );
         }
+        delivery::renew(self);
     }
 
     /// Takes in nothing new, and tells the clients so.
@@ -357,6 +358,7 @@ impl Sessions {
             let now = process::now();
             self.shard.share_memory();
             self.ways.tick();
+            delivery::end_renewed(self);
             let mut sessions = self.open.borrow_mut();
             // A list of thousands that grows by doubling would keep room for as many again.
             let mut statuses = Vec::with_capacity(sessions.len());

@@ -106,6 +106,11 @@ impl Filter {
         &self.assigned
     }
 
+    /// Takes what is not in `own` for somebody else's from now on, and says what that was.
+    pub(super) fn keep_only(&mut self, own: &Assigned) -> Assigned {
+        self.assigned.keep_only(own)
+    }
+
     /// The client's addresses.
     pub(in crate::server) fn addresses(&self) -> Vec<IpAddr> {
         self.assigned.addresses.clone()

@@ -89,7 +89,8 @@ impl Packets {
             table,
             published: Mutex::default(),
         });
-        let plan = AddressPlan::new(&config.packets, &config.clients);
+        let nobody = AddressPlan::default();
+        let plan = AddressPlan::new(&config.packets, &config.clients, &nobody);
         device::set_addresses(&[], &plan.own)?;
         packets.apply(plan)?;
         let (outboxes, inboxes) = (0..shards).map(|_| mpsc::channel(BATCHES)).unzip();
@@ -128,7 +129,10 @@ impl Packets {
 
     /// The list of clients has changed.
     pub(super) fn reload(&self, config: &ServerConfig) -> io::Result<()> {
-        self.apply(AddressPlan::new(&config.packets, &config.clients))
+        let present = self.plan.read().unwrap_or_else(PoisonError::into_inner);
+        let plan = AddressPlan::new(&config.packets, &config.clients, &present);
+        drop(present);
+        self.apply(plan)
     }
 
     /// Leads UDP `ports` of this machine to clients' addresses. On failure none of them is led, and it can be tried again.
@@ -211,6 +215,16 @@ impl Packets {
     pub(super) fn enter(&self, filter: &Filter, place: Place) {
         let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
         routes.enter(filter.client_name(), filter.assigned(), place);
+    }
+
+    /// Takes from a connected client what the plan gives it no more; true if there was any.
+    pub(super) fn withdraw(&self, filter: &mut Filter, place: Place) -> bool {
+        let plan = self.plan.read().unwrap_or_else(PoisonError::into_inner);
+        let lost = filter.keep_only(&plan.of(filter.client_name()));
+        drop(plan);
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        routes.withdraw(&lost, place);
+        !lost.is_empty()
     }
 
     /// Has nothing go to `place` any more.

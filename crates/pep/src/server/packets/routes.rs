@@ -79,6 +79,15 @@ impl PacketRoutes {
         self.prefixes.retain_mut(|(_, route)| route.leave(place));
     }
 
+    /// Has nothing that was assigned as `lost` go to `place` any more.
+    pub(super) fn withdraw(&mut self, lost: &Assigned, place: Place) {
+        let is_lost = |address: &IpAddr| lost.addresses.contains(address);
+        self.addresses
+            .retain(|address, route| !is_lost(address) || route.leave(place));
+        self.prefixes
+            .retain_mut(|(prefix, route)| !lost.routed.contains(prefix) || route.leave(place));
+    }
+
     /// Connection that `packet` goes to.
     pub(super) fn find(&self, packet: &[u8]) -> Option<Place> {
         let destination: IpAddr = match packet.first()? >> 4 {
@@ -150,6 +159,29 @@ mod tests {
         routes.leave(SECOND);
         let found = ["100.96.0.2", "192.0.2.1"].map(|to| routes.find(&packet(to)));
         assert_eq!(found, [None; 2]);
+    }
+
+    #[test]
+    fn what_is_withdrawn_leads_nowhere_and_the_rest_as_before() {
+        let mut routes = PacketRoutes::default();
+        let own = assigned(
+            &["100.96.0.2", "fd62::2"],
+            &["192.0.2.0/24", "198.51.100.0/24"],
+        );
+        let lost = assigned(&["100.96.0.2"], &["192.0.2.0/24"]);
+        routes.enter("ship", &own, FIRST);
+        routes.withdraw(&lost, FIRST);
+        let all = ["100.96.0.2", "192.0.2.1", "fd62::2", "198.51.100.1"].map(packet);
+        let found = all.each_ref().map(|packet| routes.find(packet));
+        assert_eq!(found, [None, None, Some(FIRST), Some(FIRST)]);
+        // Whoever has it by now keeps it.
+        routes.enter("train", &lost, SECOND);
+        routes.withdraw(&lost, FIRST);
+        let found = all.each_ref().map(|packet| routes.find(packet));
+        assert_eq!(
+            found,
+            [Some(SECOND), Some(SECOND), Some(FIRST), Some(FIRST)]
+        );
     }
 
     #[test]

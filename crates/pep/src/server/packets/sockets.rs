@@ -76,7 +76,11 @@ impl Sockets {
         let files = privilege::raise_nofile().map_or(1024, |(soft, _)| soft);
         let sockets = usize::try_from(files / SHARE).unwrap_or(MOST).min(MOST);
         let sockets = Arc::new(Self {
-            plan: RwLock::new(AddressPlan::new(&config.packets, &config.clients)),
+            plan: RwLock::new(AddressPlan::new(
+                &config.packets,
+                &config.clients,
+                &AddressPlan::default(),
+            )),
             permits: Arc::new(Semaphore::new(sockets)),
             echo: ping.is_ok(),
         });
@@ -85,8 +89,8 @@ impl Sockets {
 
     /// The list of clients has changed.
     pub(in crate::server) fn reload(&self, config: &ServerConfig) {
-        let plan = AddressPlan::new(&config.packets, &config.clients);
-        *self.plan.write().unwrap_or_else(PoisonError::into_inner) = plan;
+        let mut plan = self.plan.write().unwrap_or_else(PoisonError::into_inner);
+        *plan = AddressPlan::new(&config.packets, &config.clients, &plan);
     }
 
     /// The filter for a client that connects. It has no prefixes: nobody could send to them.
