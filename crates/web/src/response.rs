@@ -82,14 +82,20 @@ impl Response {
         }
     }
 
+    /// Length that a field names, or several that agree, as behind two layers of servers (RFC 9110 §8.6).
     fn length(&self) -> Body {
-        let mut lengths = self.fields.values("content-length").map(|value| {
-            let digits = value.iter().all(u8::is_ascii_digit);
-            let text = std::str::from_utf8(value).ok().filter(|_| digits)?;
+        let values = self.fields.values("content-length");
+        let members = values.flat_map(|value| value.split(|&c| c == b','));
+        let mut lengths = members.map(|member| {
+            let member = member.trim_ascii();
+            let digits = member.iter().all(u8::is_ascii_digit);
+            let text = std::str::from_utf8(member).ok().filter(|_| digits)?;
             text.parse().ok()
         });
-        match (lengths.next(), lengths.next()) {
-            (Some(Some(length)), None) => Body::Length(length),
+        match lengths.next() {
+            Some(Some(length)) if lengths.all(|other| other == Some(length)) => {
+                Body::Length(length)
+            }
             _ => Body::UntilClose,
         }
     }
@@ -158,8 +164,16 @@ mod tests {
             (
                 ok,
                 "Content-Length: 5\r\nContent-Length: 5\r\n",
+                Body::Length(5),
+            ),
+            (ok, "Content-Length: 5, 5\r\n", Body::Length(5)),
+            (
+                ok,
+                "Content-Length: 5\r\nContent-Length: 6\r\n",
                 Body::UntilClose,
             ),
+            (ok, "Content-Length: 5, 6\r\n", Body::UntilClose),
+            (ok, "Content-Length: 5,\r\n", Body::UntilClose),
             (ok, "Content-Length: +5\r\n", Body::UntilClose),
             (ok, "Transfer-Encoding: chunked\r\n", Body::Chunked),
             (ok, "Transfer-Encoding: gzip, chunked\r\n", Body::UntilClose),
