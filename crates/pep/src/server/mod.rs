@@ -4,6 +4,7 @@
 //! what they need: sockets, signals, the part of the kernel that works for a server.
 //! A client's rights are looked up in one shared list, which SIGHUP replaces.
 
+mod client_connections;
 mod clients;
 mod command;
 mod connected;

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
+use super::client_connections::{ClientConnections, Place};
 use super::command::Command;
 use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::engine::identity::PublicKey;
@@ -20,9 +21,9 @@ pub(super) struct Registry {
     shards: Vec<mpsc::UnboundedSender<Command>>,
     speaking: Mutex<HashMap<PublicKey, ClientProcess>>,
     /// Connection that has published ports, by client.
-    publishing: Mutex<HashMap<PublicKey, (u8, ConnectionId)>>,
+    publishing: Mutex<HashMap<PublicKey, Place>>,
     /// Every connection, by client and in the order of arrival.
-    all: Mutex<HashMap<PublicKey, VecDeque<(u8, ConnectionId)>>>,
+    all: Mutex<HashMap<PublicKey, VecDeque<Place>>>,
 }
 
 /// Process that speaks for a client.
@@ -30,8 +31,7 @@ struct ClientProcess {
     instance: u64,
     /// Process of the client that this one has replaced.
     former: Option<u64>,
-    /// Its connections, in the order of their HELLOs. A client may give up a newer one for an older one that it hears again.
-    places: Vec<(u8, ConnectionId)>,
+    connections: ClientConnections,
 }
 
 impl Registry {
@@ -71,25 +71,34 @@ impl Registry {
         let process = speaking.entry(key).or_insert_with(|| ClientProcess {
             instance,
             former: None,
-            places: Vec::new(),
+            connections: ClientConnections::default(),
         });
         if process.instance == instance {
-            process.places.push(place);
+            process.connections.enter(place);
             return false;
         }
         let next = ClientProcess {
             instance,
             former: Some(process.instance),
-            places: vec![place],
+            connections: ClientConnections::new(place),
         };
         let old = mem::replace(process, next);
-        for (shard, connection) in old.places {
+        for (shard, connection) in old.connections.all() {
             let _ = self.shards[usize::from(shard)].send(Command::Replaced(connection));
         }
         old.former == Some(instance)
     }
 
-    /// True if the client of a connection has said HELLO on another one since, which lives.
+    /// What is sent to a client by a connection is not answered (`outage`), or is again.
+    pub(super) fn on_outage(&self, key: &PublicKey, place: Place, outage: bool) {
+        let mut speaking = self.speaking.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(process) = speaking.get_mut(key) {
+            process.connections.on_outage(place, outage);
+        }
+    }
+
+    /// True if the client of a connection is to be reached by another one: a newer one, or an older one that answers while this one
+    /// does not.
     pub(super) fn is_superseded(
         &self,
         key: &PublicKey,
@@ -97,8 +106,10 @@ impl Registry {
         connection: ConnectionId,
     ) -> bool {
         let speaking = self.speaking.lock().unwrap_or_else(PoisonError::into_inner);
-        let newest = speaking.get(key).and_then(|process| process.places.last());
-        newest.is_some_and(|newest| *newest != (shard, connection))
+        let best = speaking
+            .get(key)
+            .and_then(|process| process.connections.best());
+        best.is_some_and(|best| best != (shard, connection))
     }
 
     /// A connection publishes ports; an older one of the same client yields its own.
@@ -118,8 +129,7 @@ impl Registry {
         let place = (shard, connection);
         let mut speaking = self.speaking.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(process) = speaking.get_mut(key) {
-            process.places.retain(|at| *at != place);
-            if process.places.is_empty() {
+            if !process.connections.leave(place) {
                 speaking.remove(key);
             }
         }
@@ -202,6 +212,10 @@ mod tests {
         assert!(!registry.arrive(key, 1, 0, older));
         assert!(!registry.arrive(key, 1, 0, newer));
         assert!(registry.is_superseded(&key, 0, older));
+        // It is silent, and the client may have given it up.
+        registry.on_outage(&key, (0, newer), true);
+        assert!(registry.is_superseded(&key, 0, newer));
+        assert!(!registry.is_superseded(&key, 0, older));
         registry.leave(&key, 0, newer);
         assert!(!registry.is_superseded(&key, 0, older));
         assert!(told.try_recv().is_err());

@@ -68,7 +68,10 @@ impl Sessions {
         match event.notice {
             ConnectionNotice::Connected => self.on_connected(id),
             ConnectionNotice::Tunnel(said) => self.on_said(id, said),
-            ConnectionNotice::Outage(outage) => self.on_outage(id, outage),
+            ConnectionNotice::Outage(outage) => {
+                self.note_outage(id, outage);
+                self.on_outage(id, outage);
+            }
             ConnectionNotice::Unreachable(_) => {}
             ConnectionNotice::Fault(fault) => {
                 let fault = printable(fault);
@@ -111,6 +114,17 @@ impl Sessions {
             | TunnelEvent::Segments(_)
             | TunnelEvent::Published(..)
             | TunnelEvent::Enrolled(..) => {}
+        }
+    }
+
+    /// What a client is sent by this connection is not answered (`outage`), or is again: packets go by another one that it has.
+    fn note_outage(&self, id: ConnectionId, outage: bool) {
+        let place = (self.index, id);
+        if let Some(session) = self.open.borrow().get(&id) {
+            self.shared.registry.on_outage(&session.key, place, outage);
+        }
+        if let Some(packets) = &self.shared.packets {
+            packets.on_outage(place, outage);
         }
     }
 

@@ -37,13 +37,14 @@ pub(super) use filter::{Filter, Rule};
 use plan::AddressPlan;
 pub(super) use sockets::{Sockets, Translator};
 
+use super::client_connections::Place;
 use super::clients::Client;
 use super::forwarding::{Forwarding, ServerTable};
 use crate::config::ServerConfig;
 use crate::device::{read_batch, write_batch};
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
 pub(super) use network::Network;
-use routes::{PacketRoutes, Place};
+use routes::PacketRoutes;
 
 /// Batches that may wait for a shard before they are dropped.
 const BATCHES: usize = 64;
@@ -211,7 +212,7 @@ impl Packets {
         )
     }
 
-    /// Has packets for this client go to `place`, as long as no newer connection of it lives.
+    /// Has packets for this client go to `place`, as long as no newer connection of it answers.
     pub(super) fn enter(&self, filter: &Filter, place: Place) {
         let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
         routes.enter(filter.client_name(), filter.assigned(), place);
@@ -231,6 +232,12 @@ impl Packets {
     pub(super) fn leave(&self, place: Place) {
         let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
         routes.leave(place);
+    }
+
+    /// What is sent to `place` is not answered (`outage`), or is again.
+    pub(super) fn on_outage(&self, place: Place, outage: bool) {
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        routes.on_outage(place, outage);
     }
 
     /// Lets the packets that came through `connection` go on, as far as its client's `filter` permits.

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use bentpipe_tunnel::engine::ConnectionId;
 use ipnet::IpNet;
 
+use super::super::client_connections::{ClientConnections, Place};
 use super::plan::Assigned;
 
 /// Connections that packets go to, by the addresses and prefixes of clients.
@@ -15,23 +15,19 @@ pub(super) struct PacketRoutes {
     prefixes: Vec<(IpNet, Route)>,
 }
 
-/// A shard and a connection of it.
-pub(super) type Place = (u8, ConnectionId);
-
-/// Connections of one client in the order of their HELLOs: packets go to the newest. A client that tries another way beside a
-/// silent tunnel may close the newer connection and stay with the older one, which says no other HELLO.
+/// Connections that packets for one address or prefix go to.
 #[derive(Debug)]
 struct Route {
     /// Name of the client.
     client: String,
-    places: Vec<Place>,
+    connections: ClientConnections,
 }
 
 impl Route {
     fn new(client: &str, place: Place) -> Self {
         Self {
             client: client.to_owned(),
-            places: vec![place],
+            connections: ClientConnections::new(place),
         }
     }
 
@@ -41,23 +37,17 @@ impl Route {
             *self = Self::new(client, place);
             return;
         }
-        self.leave(place);
-        self.places.push(place);
+        self.connections.enter(place);
     }
 
     /// Forgets `place`; true if another one is left.
     fn leave(&mut self, place: Place) -> bool {
-        self.places.retain(|at| *at != place);
-        !self.places.is_empty()
-    }
-
-    fn newest(&self) -> Option<Place> {
-        self.places.last().copied()
+        self.connections.leave(place)
     }
 }
 
 impl PacketRoutes {
-    /// Has the packets for what is `assigned` to a client go to `place`, for as long as that is its newest connection.
+    /// Has the packets for what is `assigned` to a client go to `place`, for as long as that is its newest connection that answers.
     pub(super) fn enter(&mut self, client: &str, assigned: &Assigned, place: Place) {
         for address in &assigned.addresses {
             let route = self.addresses.entry(*address);
@@ -88,6 +78,14 @@ impl PacketRoutes {
             .retain_mut(|(prefix, route)| !lost.routed.contains(prefix) || route.leave(place));
     }
 
+    /// Packets to `place` are not answered (`outage`), or are again.
+    pub(super) fn on_outage(&mut self, place: Place, outage: bool) {
+        let prefixes = self.prefixes.iter_mut().map(|(_, route)| route);
+        for route in self.addresses.values_mut().chain(prefixes) {
+            route.connections.on_outage(place, outage);
+        }
+    }
+
     /// Connection that `packet` goes to.
     pub(super) fn find(&self, packet: &[u8]) -> Option<Place> {
         let destination: IpAddr = match packet.first()? >> 4 {
@@ -101,12 +99,15 @@ impl PacketRoutes {
             longest.max_by_key(|(prefix, _)| prefix.prefix_len())
         };
         let route = self.addresses.get(&destination);
-        route.or_else(|| routed().map(|(_, route)| route))?.newest()
+        let route = route.or_else(|| routed().map(|(_, route)| route))?;
+        route.connections.best()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bentpipe_tunnel::engine::ConnectionId;
+
     use super::*;
 
     /// An IP packet to this address, as far as it is looked at.
@@ -148,6 +149,20 @@ mod tests {
         routes.leave(SECOND);
         assert_eq!(found(&routes), [None; 4]);
         assert!(routes.addresses.is_empty() && routes.prefixes.is_empty());
+    }
+
+    #[test]
+    fn packets_leave_a_connection_that_answers_nothing_for_one_that_does() {
+        let mut routes = PacketRoutes::default();
+        let own = assigned(&["100.96.0.2"], &["192.0.2.0/24"]);
+        let all = ["100.96.0.2", "192.0.2.1"].map(packet);
+        let found = |routes: &PacketRoutes| all.each_ref().map(|packet| routes.find(packet));
+        routes.enter("ship", &own, FIRST);
+        routes.enter("ship", &own, SECOND);
+        routes.on_outage(SECOND, true);
+        assert_eq!(found(&routes), [Some(FIRST); 2]);
+        routes.on_outage(SECOND, false);
+        assert_eq!(found(&routes), [Some(SECOND); 2]);
     }
 
     #[test]
