@@ -2,18 +2,20 @@
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use bentpipe_emulator::topology::{GATEWAY_SAT, TERMINAL_SAT, WEB};
+use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE, TERMINAL_SAT, WEB};
+use bentpipe_lab::capture::{Capture, ExpectedPackets, Tunnel};
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::moving::change_address;
 use bentpipe_testbed::peer::{PATIENCE, Service, echo, read_exactly, read_to_eof, set_patience};
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::Place;
-use bentpipe_testbed::site::{Site, SiteConfig, TLS_PORT};
+use bentpipe_testbed::site::{PORT, Site, SiteConfig, TLS_PORT};
 use bentpipe_testbed::transfer::{Transfer, Way};
 use serde_json::Value;
 
@@ -60,6 +62,24 @@ fn free_udp(site: &Site) -> Result<()> {
     Ok(())
 }
 
+/// Watches the link for what is in clear beside the tunnel, whichever wire that has.
+fn watch(site: &Site) -> Result<Capture> {
+    let wires = ExpectedPackets {
+        tunnel: Tunnel::Tcp(TLS_PORT),
+        idle: [Some(Tunnel::Udp(PORT)), None, None],
+        names_beside: false,
+    };
+    Capture::start(site.topology.terminal(), LINK_DEVICE, wires)
+}
+
+/// Fails if anything has crossed in clear, or one of the wires was not in use.
+fn expect_wires_alone(watched: Capture) -> Result<()> {
+    let crossed = watched.stop()?;
+    crossed.expect_only_tunnel()?;
+    ensure!(crossed.idle_packets > 0, "no UDP crossed: {crossed}");
+    Ok(())
+}
+
 /// What `status` says of the client's tunnel.
 pub(super) fn tunnel(site: &Site) -> Result<Value> {
     Ok(client_status(site)?["tunnel"].take())
@@ -103,7 +123,7 @@ fn comes_up_over_tls(site: &mut Site) -> Result<()> {
     site.start_server()?;
     block_udp(site)?;
     let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
-    let watched = site.watch()?;
+    let watched = watch(site)?;
     // TCP, TLS, QUIC and HELLO take a round trip each; a start on a known network does not wait for UDP first.
     for waits in [Duration::from_millis(1500), Duration::ZERO] {
         let began = Instant::now();
@@ -132,7 +152,7 @@ fn comes_up_over_tls(site: &mut Site) -> Result<()> {
     wire_is(site, "tls")?;
     download.finish_whole()?;
     upload.finish_whole()?;
-    drop(watched);
+    expect_wires_alone(watched)?;
     site.stop_client()?;
     site.stop_server()
 }
@@ -148,6 +168,7 @@ fn no_flow_is_reset_when_udp_is_lost_or_returns() {
 
 fn changes_wire(site: &mut Site) -> Result<()> {
     site.start_server()?;
+    let watched = watch(site)?;
     site.start_client()?;
     let mut idle = talk(&route(site, SILENT))?;
     wire_is(site, "udp")?;
@@ -177,8 +198,82 @@ fn changes_wire(site: &mut Site) -> Result<()> {
     exchange(&mut idle)?;
     wire_is(site, "udp")?;
     drop(idle);
+    expect_wires_alone(watched)?;
     site.stop_client()?;
     site.stop_server()
+}
+
+/// Time for which UDP is blocked, and in which it is found again: the client tries it a minute after it has gone over to TLS.
+const BLOCKED: Duration = Duration::from_secs(60);
+const FOUND_AGAIN: Duration = Duration::from_secs(150);
+
+#[test]
+#[ignore = "takes two minutes"]
+fn udp_that_is_permitted_again_on_the_same_network_is_returned_to() {
+    let _alone = crate::alone();
+    on_wires(
+        "UDP again",
+        "[intercept]\ninterfaces = [\"lan0\"]\n",
+        returns_to_udp,
+    );
+}
+
+/// Nothing tells the client that UDP is free: it tries.
+fn returns_to_udp(site: &mut Site) -> Result<()> {
+    site.start_server()?;
+    let watched = watch(site)?;
+    site.start_client()?;
+    let mut idle = talk(&route(site, SILENT))?;
+    wire_is(site, "udp")?;
+    let (here, over) = (&*site, &AtomicBool::new(false));
+    // Downloads and uploads are under way at every moment, the changes of wire among them.
+    let transfers = thread::scope(|scope| {
+        let all = [Way::Download, Way::Upload].map(|way| {
+            scope.spawn(move || {
+                let mut count = 0;
+                while !over.load(Ordering::Relaxed) {
+                    Transfer::start(&route(here, SILENT), way, 20_000_000)?.finish_whole()?;
+                    count += 1;
+                }
+                anyhow::Ok(count)
+            })
+        });
+        let result = blocks_and_frees(here, &mut idle);
+        over.store(true, Ordering::Relaxed);
+        let counts = all.map(|one| one.join().expect("no panic"));
+        result.and_then(|()| counts.into_iter().collect::<Result<Vec<u32>>>())
+    })?;
+    println!("{transfers:?} transfers");
+    exchange(&mut idle)?;
+    wire_is(site, "udp")?;
+    drop(idle);
+    expect_wires_alone(watched)?;
+    site.stop_client()?;
+    site.stop_server()
+}
+
+/// Talks over one flow all the time, while UDP is blocked and freed.
+fn blocks_and_frees(site: &Site, flow: &mut TcpStream) -> Result<()> {
+    block_udp(site)?;
+    let began = Instant::now();
+    site.client()
+        .wait_for_line("the tunnel goes over TLS from now on", SILENT + SLACK)?;
+    while began.elapsed() < BLOCKED {
+        exchange(flow)?;
+        thread::sleep(Duration::from_secs(1));
+    }
+    wire_is(site, "tls")?;
+    free_udp(site)?;
+    let freed = Instant::now();
+    while !site.client().stderr_text().contains("UDP passes again") {
+        let after = freed.elapsed();
+        ensure!(after < FOUND_AGAIN, "still over TLS after {after:?}");
+        exchange(flow)?;
+        thread::sleep(Duration::from_secs(1));
+    }
+    println!("UDP again {:?} after it was free", freed.elapsed());
+    exchange(flow)?;
+    wire_is(site, "udp")
 }
 
 #[test]
@@ -227,6 +322,7 @@ fn leaves_tls(site: &mut Site) -> Result<()> {
         "listen = \":",
     )?;
     block_udp(site)?;
+    let watched = watch(site)?;
     site.start_server()?;
     site.start_client()?;
     let mut idle = talk(&route(site, SILENT))?;
@@ -245,6 +341,7 @@ fn leaves_tls(site: &mut Site) -> Result<()> {
     let logs = site.logs();
     ensure!(!logs.contains("cannot send"), "{logs}");
     drop(idle);
+    expect_wires_alone(watched)?;
     site.stop_client()?;
     site.stop_server()
 }
