@@ -53,6 +53,11 @@ fn bentpipe_lets_nothing_out_in_any_state() {
 }
 
 #[test]
+fn a_tunnel_over_tls_lets_nothing_out_in_any_state() {
+    expect_none("bentpipe-tls");
+}
+
+#[test]
 fn sealed_flows_let_nothing_out_in_any_state() {
     expect_none("bentpipe-sle");
 }
