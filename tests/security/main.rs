@@ -12,6 +12,7 @@ mod failclosed;
 mod leaks;
 mod limits;
 mod neighbours;
+mod outer_tls;
 mod policy;
 mod privacy;
 mod sandbox;
