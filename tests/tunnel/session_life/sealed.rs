@@ -6,12 +6,14 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use bentpipe_emulator::topology::{GATEWAY_SAT, WEB};
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE, WEB};
+use bentpipe_lab::capture::{Capture, ExpectedPackets, Tunnel};
+use bentpipe_testbed::expect_tunnel_alone;
 use bentpipe_testbed::peer::{Service, echo, read_to_reset};
 use bentpipe_testbed::reload::reload;
 use bentpipe_testbed::route::Place;
-use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::site::{PORT, Site, SiteConfig};
 use bentpipe_testbed::transfer::{Transfer, Way};
 
 use super::{
@@ -47,6 +49,12 @@ fn figure(site: &Site, name: &str) -> Result<u64> {
 #[test]
 fn flows_are_sealed_beside_the_tunnel() {
     on_site("sealed flows", sealing(), |site| {
+        let outer = ExpectedPackets {
+            tunnel: Tunnel::Tcp(OUTER),
+            idle: [Some(Tunnel::Udp(PORT)), None, None],
+            names_beside: false,
+        };
+        let capture = Capture::start(site.topology.terminal(), LINK_DEVICE, outer)?;
         let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
         let began = Instant::now();
         let mut stream = connect(site, web.address, RTT)?;
@@ -70,7 +78,7 @@ fn flows_are_sealed_beside_the_tunnel() {
         }
         let broken = figure(site, "broken_total")?;
         ensure!(broken == 0, "{broken} broken");
-        Ok(())
+        expect_tunnel_alone(capture)
     });
 }
 
@@ -133,6 +141,25 @@ fn sealed_flows_end_with_the_rights_of_their_client_and_with_its_server() {
         ensure!(flows == 1, "{flows} sealed flows");
         site.kill_server()?;
         read_to_reset(&mut flow)?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_client_that_is_removed_loses_its_sealed_flows_at_once() {
+    on_site("a removed client's sealed flows", sealing(), |site| {
+        let mut flow = talk(&route(site, RTT))?;
+        let flows = figure(site, "flows_active")?;
+        ensure!(flows == 1, "{flows} sealed flows");
+        let server = site.server_file();
+        let whole = fs::read_to_string(&server)?;
+        let (rest, _) = whole.split_once("[[client]]").context("no client")?;
+        fs::write(&server, rest)?;
+        reload(site, "removed from the configuration")?;
+        let began = Instant::now();
+        read_to_reset(&mut flow)?;
+        let took = began.elapsed();
+        ensure!(took <= RTT + SLACK, "reset after {took:?}");
         Ok(())
     });
 }
