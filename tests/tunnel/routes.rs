@@ -8,7 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_emulator::topology::{TERMINAL_LAN, TERMINAL_LAN6, USER, USER6, WEB, WEB6};
+use bentpipe_emulator::topology::{
+    LINK_DEVICE, TERMINAL_LAN, TERMINAL_LAN6, USER, USER6, WEB, WEB6,
+};
+use bentpipe_lab::capture::{Capture, Tunnel};
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::datagrams::{PacketEcho, ask};
 use bentpipe_testbed::echo::{Echo, cross, echoes};
@@ -18,7 +21,7 @@ use bentpipe_testbed::peer::{
 };
 use bentpipe_testbed::reload::reload;
 use bentpipe_testbed::route::Place;
-use bentpipe_testbed::site::{Site, SiteConfig, geo, near};
+use bentpipe_testbed::site::{Site, SiteConfig, TLS_PORT, geo, near};
 use bentpipe_testbed::{expect_tunnel_alone, privileged};
 use serde_json::Value;
 
@@ -138,6 +141,19 @@ fn a_routed_prefix_is_reached_by_its_own_addresses() {
     );
     site.stop_server().expect("a stop");
     assert!(!routes().contains("bentpipe0"), "{}", routes());
+}
+
+#[test]
+fn a_routed_prefix_is_reached_over_tls() {
+    if !privileged("routes: a routed prefix over TLS") {
+        return;
+    }
+    let site = Site::start(config(true, true).with_tls("tls")).expect("a site");
+    let door = Tunnel::Tcp(TLS_PORT);
+    let capture = Capture::start(site.topology.terminal(), LINK_DEVICE, door).expect("a capture");
+    let result = everything(&site);
+    result.unwrap_or_else(|error| panic!("{error:#}\n{}", site.logs()));
+    expect_tunnel_alone(capture).expect("the tunnel alone");
 }
 
 /// Where the server has no LES, what the client would seal goes through the tunnel: also answers to connections from there.
