@@ -40,7 +40,10 @@ pub fn control(data: &[u8]) {
     }
     assert_eq!((whole_fine, &whole_frames), (cut_fine, &cut_frames));
 
-    let rewritten = encoded(|out| whole_frames.iter().for_each(|frame| frame.encode(out)));
+    let rewritten: Vec<u8> = whole_frames
+        .iter()
+        .flat_map(|frame| frame.encode().to_vec())
+        .collect();
     let (mut again, mut again_frames) = (ControlReader::new(), Vec::new());
     again.push(&rewritten);
     assert!(read_all(&mut again, &mut again_frames));
@@ -251,16 +254,13 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
             delay: Duration::from_millis(1),
         }),
     ];
-    let mut seeds: Vec<Vec<u8>> = frames
-        .iter()
-        .map(|frame| encoded(|out| frame.encode(out)))
-        .collect();
+    let mut seeds: Vec<Vec<u8>> = frames.iter().map(|frame| frame.encode().to_vec()).collect();
     seeds.push(seeds.concat());
     seeds
 }
 
 pub fn hello_seeds() -> Vec<Vec<u8>> {
-    let frame = encoded(|out| Control::Hello(hello_value()).encode(out));
+    let frame = Control::Hello(hello_value()).encode();
     let (_, length) = varint::decode(&frame[1..]).unwrap_or_default();
     vec![frame[1 + length..].to_vec()]
 }

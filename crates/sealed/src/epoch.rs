@@ -24,10 +24,10 @@ impl Exporter {
         Self(bytes)
     }
 
-    /// Epoch `number` with the `random` bytes that crossed the tunnel for it, which are wiped.
+    /// Epoch `number` with the `random` bytes that crossed the tunnel for it.
     #[must_use]
-    pub fn epoch(&self, number: u16, random: Zeroizing<[u8; 32]>) -> Epoch {
-        let secret = self.extract(&*random);
+    pub fn epoch(&self, number: u16, random: &[u8; 32]) -> Epoch {
+        let secret = self.extract(random);
         Epoch { number, secret }
     }
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn epoch(number: u16) -> Epoch {
-        exporter().epoch(number, Zeroizing::new([number.to_be_bytes()[1]; 32]))
+        exporter().epoch(number, &[number.to_be_bytes()[1]; 32])
     }
 
     #[expect(clippy::disallowed_methods, reason = "any instant will do")]
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(own, secret(&epoch(1)));
         assert_ne!(own, secret(&epoch(2)));
         let other = Exporter::new(Zeroizing::new([8; 32]));
-        assert_ne!(own, secret(&other.epoch(1, Zeroizing::new([1; 32]))));
+        assert_ne!(own, secret(&other.epoch(1, &[1; 32])));
         assert_ne!(own, *epoch(1).derive(b"purpose", b"Context"));
         assert_ne!(own, *epoch(1).derive(b"purposE", b"context"));
     }

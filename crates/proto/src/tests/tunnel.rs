@@ -75,7 +75,7 @@ fn hello() -> Hello {
 }
 
 fn random(byte: u8) -> EpochRandom {
-    EpochRandom::new(Zeroizing::new([byte; 32]))
+    EpochRandom::new(|bytes| bytes.fill(byte))
 }
 
 fn les_body(bytes: &[u8]) -> LesBody {
@@ -131,9 +131,10 @@ fn frames() -> Vec<Control> {
 }
 
 fn encode_frames(frames: &[Control]) -> Vec<u8> {
-    let mut out = Vec::new();
-    frames.iter().for_each(|frame| frame.encode(&mut out));
-    out
+    frames
+        .iter()
+        .flat_map(|frame| frame.encode().to_vec())
+        .collect()
 }
 
 fn read_all(reader: &mut ControlReader) -> Result<Vec<Control>, DecodeError> {

@@ -10,11 +10,17 @@ use zeroize::Zeroizing;
 use super::wire::{Reader, put_sized, split_sized};
 use super::{
     AbortCode, Acks, DecodeError, ENROL_KEY, EnrolCode, EpochRandom, Families, FlowId, Hello,
-    LesBody, LesKind, Publish, PublishCode, varint,
+    LesBody, LesKind, Publish, PublishCode, WipedBytes, varint,
 };
 
 /// Longest value of a control frame, bytes.
 pub const MAX_FRAME: usize = 4096;
+
+/// Longest type and length of a control frame, bytes.
+const MAX_HEAD: usize = 16;
+
+/// Length that most control frames do not exceed, SLE_EPOCH among them, bytes.
+const SHORT: usize = 64;
 
 const HELLO: u64 = 1;
 const FLOW_CREDIT: u64 = 2;
@@ -103,12 +109,23 @@ pub enum Control {
 }
 
 impl Control {
-    /// Appends type, length and value.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let mut value = Vec::new();
+    /// Type, length and value.
+    #[must_use]
+    pub fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let mut value = self.room();
         self.encode_value(&mut value);
-        varint::encode(self.kind(), out);
-        put_sized(&value, out);
+        let mut frame = self.room();
+        varint::encode(self.kind(), &mut frame);
+        put_sized(&value, &mut frame);
+        frame
+    }
+
+    /// Room for the whole frame, if it can hold random bytes of a key: a vector that grows leaves them where they were.
+    fn room(&self) -> Zeroizing<Vec<u8>> {
+        Zeroizing::new(Vec::with_capacity(match self {
+            Self::Hello(_) | Self::Les(..) => MAX_FRAME + MAX_HEAD,
+            _ => SHORT,
+        }))
     }
 
     /// Type of the frame on the wire.
@@ -242,9 +259,7 @@ fn read<'a>(
 /// repeats it, and the tunnel is to be closed with [`CloseCode::ProtocolViolation`](super::CloseCode).
 #[derive(Debug, Default)]
 pub struct ControlReader {
-    buffer: Vec<u8>,
-    /// Bytes at the start of `buffer` that belong to frames already yielded.
-    consumed: usize,
+    buffer: WipedBytes,
     failed: Option<DecodeError>,
 }
 
@@ -258,9 +273,7 @@ impl ControlReader {
     /// Takes the next bytes of the stream, in order.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.failed.is_none() {
-            self.buffer.drain(..self.consumed);
-            self.consumed = 0;
-            self.buffer.extend_from_slice(bytes);
+            self.buffer.push(bytes);
         }
     }
 
@@ -274,22 +287,21 @@ impl ControlReader {
         }
         self.advance().inspect_err(|error| {
             self.failed = Some(*error);
-            self.buffer = Vec::new();
+            self.buffer = WipedBytes::default();
         })
     }
 
     fn advance(&mut self) -> Result<Option<Control>, DecodeError> {
         loop {
-            let rest = self.buffer.get(self.consumed..).unwrap_or_default();
-            let Some((kind, start)) = varint::decode(rest) else {
+            let Some((kind, start)) = varint::decode(&self.buffer) else {
                 return Ok(None);
             };
-            let framed = rest.get(start..).unwrap_or_default();
+            let framed = self.buffer.get(start..).unwrap_or_default();
             let Some((value, used)) = split_sized(framed, "control frame", MAX_FRAME)? else {
                 return Ok(None);
             };
             let frame = Control::decode(kind, value)?;
-            self.consumed += start + used;
+            self.buffer.consume(start + used);
             if frame.is_some() {
                 return Ok(frame);
             }

@@ -20,6 +20,7 @@ mod segments;
 mod sle;
 mod train;
 pub mod varint;
+mod wiped;
 mod wire;
 
 pub use address::{Destination, Host, HostName, MAX_NAME, NameError};
@@ -38,6 +39,7 @@ pub use reply::{MAX_REPLY, Reply, ReplyCode};
 pub use segments::Segments;
 pub use sle::{EpochRandom, SleHello};
 pub use train::{MAX_TRAIN, TrainPacket};
+pub use wiped::WipedBytes;
 
 /// The application protocol in the TLS handshake (RFC 7301; `PROTOCOL.md` §2).
 pub const ALPN: &[u8] = b"bentpipe/1";

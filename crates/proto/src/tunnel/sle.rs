@@ -10,29 +10,42 @@ use zeroize::Zeroizing;
 use super::DecodeError;
 use super::wire::Reader;
 
-/// Random bytes of one epoch, 32 of them, wiped when they are dropped.
-#[derive(Clone, PartialEq, Eq)]
-pub struct EpochRandom(Zeroizing<[u8; 32]>);
+/// Length of random bytes.
+const RANDOM: usize = 32;
+
+/// Random bytes of one epoch, 32 of them, wiped when they are dropped. They stay in one place: a value that moves leaves its
+/// bytes where it was.
+#[derive(PartialEq, Eq)]
+pub struct EpochRandom(Box<Zeroizing<[u8; RANDOM]>>);
 
 impl EpochRandom {
-    /// Random bytes that a client has drawn.
+    /// Random bytes as `draw` fills them in.
     #[must_use]
-    pub fn new(bytes: Zeroizing<[u8; 32]>) -> Self {
+    pub fn new(draw: impl FnOnce(&mut [u8; RANDOM])) -> Self {
+        let mut bytes = Box::new(Zeroizing::new([0; RANDOM]));
+        draw(&mut bytes);
         Self(bytes)
     }
 
     /// Bytes, for the secret of the epoch.
     #[must_use]
-    pub fn into_bytes(self) -> Zeroizing<[u8; 32]> {
-        self.0
+    pub fn as_bytes(&self) -> &[u8; RANDOM] {
+        &self.0
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&*self.0);
+        out.extend_from_slice(self.as_bytes());
     }
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self(Zeroizing::new(reader.array()?)))
+        let bytes = reader.take(RANDOM)?;
+        Ok(Self::new(|own| own.copy_from_slice(bytes)))
+    }
+}
+
+impl Clone for EpochRandom {
+    fn clone(&self) -> Self {
+        Self::new(|bytes| bytes.copy_from_slice(self.as_bytes()))
     }
 }
 
@@ -64,7 +77,7 @@ const OF_SERVER: usize = 6;
 
 impl SleHello {
     pub(super) fn encode(&self) -> Zeroizing<Vec<u8>> {
-        let mut value = Zeroizing::new(Vec::with_capacity(32));
+        let mut value = Zeroizing::new(Vec::with_capacity(RANDOM));
         match self {
             Self::Random(random) => random.encode(&mut value),
             Self::Server { id, port, .. } => {

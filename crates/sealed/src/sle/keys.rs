@@ -100,7 +100,7 @@ mod tests {
 
     fn keys(epoch: u16, id: u32, number: u64) -> Keys {
         let exporter = Exporter::new(Zeroizing::new([7; 32]));
-        let epoch = exporter.epoch(epoch, Zeroizing::new([8; 32]));
+        let epoch = exporter.epoch(epoch, &[8; 32]);
         let number = Preface {
             epoch: epoch.number(),
             id,

@@ -20,7 +20,7 @@ fn vector(name: &str) -> Vec<u8> {
 
 fn epoch() -> Epoch {
     let run = |first: u8| Zeroizing::new(std::array::from_fn(|at| first + at as u8));
-    Exporter::new(run(0)).epoch(5, run(32))
+    Exporter::new(run(0)).epoch(5, &run(32))
 }
 
 /// Keys of connection 7.

@@ -15,7 +15,7 @@ use crate::origin;
 const ID: u32 = 0x0102_0304;
 
 fn epoch(number: u16) -> Epoch {
-    Exporter::new(Zeroizing::new([7; 32])).epoch(number, Zeroizing::new([number as u8; 32]))
+    Exporter::new(Zeroizing::new([7; 32])).epoch(number, &[number as u8; 32])
 }
 
 /// A server's table with one client, in epoch 0.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bentpipe_congestion::Saved;
+use bentpipe_proto::tunnel::EpochRandom;
 use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::transport::FlowKey;
 
@@ -24,6 +25,8 @@ pub struct Behaviour {
     pub noticed: Option<Vec<(ConnectionId, FlowKey)>>,
     /// Paths to terminals as the server remembers them.
     pub known_paths: HashMap<SocketAddr, Saved>,
+    /// Epochs of sealed flows that clients have begun, with their random bytes.
+    pub sle_epochs: Vec<(u16, Option<EpochRandom>)>,
     /// A fault of a client's is what is looked for.
     pub expects_fault: bool,
 }

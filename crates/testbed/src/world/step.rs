@@ -307,6 +307,9 @@ impl World {
                     held.answer(query, Some(super::origins::payload(300)));
                 }
             }
+            ConnectionNotice::Tunnel(TunnelEvent::SleEpoch(epoch, random)) => {
+                self.behaviour.sle_epochs.push((epoch, random));
+            }
             ConnectionNotice::Connected => {
                 let connection = self.server.connection(event.connection);
                 if let Some(connection) = connection {

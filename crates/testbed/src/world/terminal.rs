@@ -33,6 +33,8 @@ pub struct Terminal {
     pub noticed: Option<Vec<(ConnectionId, FlowKey)>>,
     /// Flows that the server has opened.
     pub inbound: Vec<(FlowKey, Inbound)>,
+    /// Epochs of sealed flows that the server has named.
+    pub sle_epochs: Vec<u16>,
     /// A fault of the server's is what is looked for.
     pub expects_fault: bool,
     /// The tunnel that flows are opened in, and since when it is ready.
@@ -56,6 +58,7 @@ impl Terminal {
             answers: Vec::new(),
             noticed: None,
             inbound: Vec::new(),
+            sle_epochs: Vec::new(),
             expects_fault: false,
             ready: None,
             awake: true,
@@ -120,6 +123,9 @@ impl Terminal {
                 noticed.for_each(|noticed| noticed.push((connection, flow)));
             }
             ConnectionNotice::Tunnel(TunnelEvent::Answer(_, Some(_))) => self.answers.push(now),
+            ConnectionNotice::Tunnel(TunnelEvent::SleEpoch(epoch, _)) => {
+                self.sle_epochs.push(epoch);
+            }
             ConnectionNotice::Fault(fault) if self.expects_fault => {
                 self.notices.push((now - start, fault.to_string()));
             }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use quinn_proto::EcnCodepoint;
+use zeroize::Zeroize as _;
 
 /// A UDP datagram from the network.
 #[derive(Debug)]
@@ -28,6 +29,31 @@ pub struct Routed {
     pub arrival: Arrival,
     /// The datagram would begin a connection, and its source was judged: not to be judged again.
     pub judged: bool,
+}
+
+/// Memory of a datagram that quinn is given. It decrypts in place, and frees what it does not hand on, such as the copies of a
+/// client's HELLO, as it is; and random bytes of a key are in that.
+pub(super) struct DatagramMemory {
+    /// Nothing of the datagram: a hold on its memory.
+    hold: BytesMut,
+    size: usize,
+}
+
+impl DatagramMemory {
+    /// Memory of `data`.
+    pub(super) fn of(data: &mut BytesMut) -> Self {
+        let size = data.len();
+        let hold = data.split_off(size);
+        Self { hold, size }
+    }
+
+    /// Wipes the datagram, unless a part of it is held.
+    pub(super) fn wipe(mut self) {
+        if self.hold.try_reclaim(self.size) {
+            self.hold.resize(self.size, 0);
+            self.hold.zeroize();
+        }
+    }
 }
 
 /// Properties of a datagram that came.

@@ -18,7 +18,7 @@ use std::time::Instant;
 use bentpipe_proto::tunnel::{CloseCode, Families};
 use quinn_proto::{DatagramEvent, EcnCodepoint, Endpoint, QlogStream, ServerConfig, Transmit};
 
-use super::arrival::{Arrival, Kind, Routed};
+use super::arrival::{Arrival, DatagramMemory, Kind, Routed};
 use super::connection::{Connection, ConnectionNotice, Unreachable};
 use super::handshakes::Handshakes;
 use super::identity;
@@ -144,10 +144,10 @@ impl Engine {
             remote,
             local,
             ecn,
-            data,
+            mut data,
         } = arrival;
         let mut buf = Vec::new();
-        let size = data.len();
+        let (size, memory) = (data.len(), DatagramMemory::of(&mut data));
         self.allowance.enter(size as u64 + self.headers_of(remote));
         let kind = Kind {
             marked: ecn == Some(EcnCodepoint::Ce),
@@ -160,6 +160,7 @@ impl Engine {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some((id, connection)) = self.connections.of_handle(handle) {
                     connection.handle_event(now, event, at, size, kind);
+                    memory.wipe();
                     if connection.has_work() {
                         self.working.insert(id);
                     }

@@ -25,7 +25,6 @@ use bentpipe_sealed::Exporter;
 use bentpipe_sealed::sle::{EXPORTER, Offers};
 use ipnet::IpNet;
 use tokio::sync::watch;
-use zeroize::Zeroizing;
 
 use super::connections::Attempt;
 use super::tunnels::Tunnels;
@@ -111,7 +110,7 @@ impl Association {
             tunnel: attempt.id,
             server: (port != 0).then(|| (attempt.address.ip(), port).into()),
             prefixes,
-            offers: Offers::new(id, exporter.epoch(0, random.into_bytes())),
+            offers: Offers::new(id, exporter.epoch(0, random.as_bytes())),
             exporter,
             epoch: 0,
             begun: now,
@@ -202,7 +201,7 @@ impl Sealing {
             return tracing::debug!("epoch {epoch} of SLE was not asked for");
         };
         let now = process::now();
-        let next = agreed.exporter.epoch(epoch, random.into_bytes());
+        let next = agreed.exporter.epoch(epoch, random.as_bytes());
         if agreed.offers.begin(now, next).is_ok() {
             (agreed.epoch, agreed.begun) = (epoch, now);
             // So that the random bytes cannot be opened later in what was recorded.
@@ -273,7 +272,5 @@ impl Sealing {
 
 /// Random bytes for one epoch.
 fn random() -> EpochRandom {
-    let mut bytes = Zeroizing::new([0; 32]);
-    bentpipe_tunnel::engine::random(&mut *bytes);
-    EpochRandom::new(bytes)
+    EpochRandom::new(|bytes| bentpipe_tunnel::engine::random(bytes))
 }

@@ -145,7 +145,7 @@ impl SealedFlows {
             return;
         };
         let exporter = Exporter::new(exporter);
-        let epoch = exporter.epoch(0, random.into_bytes());
+        let epoch = exporter.epoch(0, random.as_bytes());
         tunnel.state = Agreement::Agreed(exporter);
         let admissions = Admissions::new(epoch);
         self.tunnels.associations().insert(tunnel.id, admissions);
@@ -172,7 +172,7 @@ impl SealedFlows {
             Some((_, Agreement::Withdrawn)) => return true,
             Some((_, Agreement::Offered)) | None => return false,
         };
-        let epoch = exporter.epoch(number, random.into_bytes());
+        let epoch = exporter.epoch(number, random.as_bytes());
         let begun = self
             .tunnels
             .associations()

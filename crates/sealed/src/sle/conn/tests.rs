@@ -22,7 +22,7 @@ fn origin() -> Instant {
 
 fn keys() -> Keys {
     let exporter = Exporter::new(Zeroizing::new([7; 32]));
-    Offers::new(1, exporter.epoch(0, Zeroizing::new([8; 32]))).open()
+    Offers::new(1, exporter.epoch(0, &[8; 32])).open()
 }
 
 /// Client whose OPEN has left.

@@ -118,7 +118,7 @@ struct World<'a> {
 
 /// Epoch 0 of a tunnel.
 pub(crate) fn epoch() -> Epoch {
-    Exporter::new(Zeroizing::new([7; 32])).epoch(0, Zeroizing::new([8; 32]))
+    Exporter::new(Zeroizing::new([7; 32])).epoch(0, &[8; 32])
 }
 
 /// Runs one flow from its first byte to its last.

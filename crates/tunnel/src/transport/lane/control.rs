@@ -7,6 +7,7 @@ use bentpipe_proto::relay::Receiver;
 use bentpipe_proto::tunnel::{Control, ControlReader, DecodeError, StreamKind};
 use bytes::Bytes;
 use quinn_proto::{Connection, ReadError, ReadableError, StreamId};
+use zeroize::Zeroize as _;
 
 use super::super::event::Fault;
 use super::super::tunnel::Outbox;
@@ -19,6 +20,9 @@ const TOO_MUCH: Fault = Fault::Violation("too much of the control stream before 
 /// Bytes that may wait for a peer that reads nothing: far more than a frame for every flow.
 const MAX_WAITING: usize = 4 << 20;
 
+/// Bytes that quinn is given at once, of which it may take less.
+const PIECE: usize = 16 << 10;
+
 /// One side of the control stream.
 #[derive(Debug)]
 pub(super) struct ControlStream {
@@ -29,6 +33,16 @@ pub(super) struct ControlStream {
     reader: ControlReader,
     /// The opener's stream kind is still to be read (server).
     kind_expected: bool,
+    /// The stream was read.
+    read_before: bool,
+}
+
+/// Wipes bytes of the stream, among which random bytes of a key may have been. What is still held, alone or with other frames of
+/// its packet, stays.
+fn wipe(bytes: Bytes) {
+    if let Ok(mut own) = bytes.try_into_mut() {
+        own.zeroize();
+    }
 }
 
 impl ControlStream {
@@ -43,11 +57,12 @@ impl ControlStream {
         }
         Self {
             id,
-            out: Outbox::of(out),
+            out: Outbox::of(&out),
             received: Receiver::new(MAX_AHEAD),
             taken: 0,
             reader: ControlReader::new(),
             kind_expected: !opened_here,
+            read_before: false,
         }
     }
 
@@ -61,13 +76,20 @@ impl ControlStream {
     pub(super) fn flush(&mut self, quic: &mut Connection, tunnel: &mut Outbox) -> (usize, bool) {
         tunnel.drain_into(&mut self.out);
         let pressing = self.out.take_pressing();
-        if self.out.is_empty() {
-            return (0, pressing);
+        let mut written = 0;
+        while !self.out.is_empty() {
+            // Not as bytes that quinn would copy: what it holds until it is acknowledged is to be wiped.
+            let piece = self.out.piece(PIECE);
+            let offered = piece.len();
+            // Blocked: the peer does not read; a closed stream is noticed on its reading side.
+            let taken = quic.send_stream(self.id).write_chunks(&mut [piece]);
+            let taken = taken.map_or(0, |taken| taken.bytes);
+            self.out.advance(taken);
+            written += taken;
+            if taken < offered {
+                break;
+            }
         }
-        // Blocked: the peer does not read; a closed stream is noticed on its reading side.
-        let written = quic.send_stream(self.id).write(self.out.bytes());
-        let written = written.unwrap_or_default();
-        self.out.advance(written);
         (written, pressing)
     }
 
@@ -82,13 +104,20 @@ impl ControlStream {
 
     /// More waits, with the frames of `tunnel`, than a peer that reads would leave.
     pub(super) fn is_stuck(&self, tunnel: &Outbox) -> bool {
-        self.out.bytes().len() + tunnel.bytes().len() > MAX_WAITING
+        self.out.len() + tunnel.len() > MAX_WAITING
     }
 
     /// Reads what has arrived; `Ok(false)` means that the peer ended the stream.
     pub(super) fn read(&mut self, quic: &mut Connection) -> Result<bool, Fault> {
+        // In order at first: quinn copies what it holds, a client's HELLO, when it is asked for more than that.
+        let first = !std::mem::replace(&mut self.read_before, true);
+        let open = !first || self.read_chunks(quic, true)?;
+        Ok(open && self.read_chunks(quic, false)?)
+    }
+
+    fn read_chunks(&mut self, quic: &mut Connection, ordered: bool) -> Result<bool, Fault> {
         let mut stream = quic.recv_stream(self.id);
-        let mut chunks = match stream.read(false) {
+        let mut chunks = match stream.read(ordered) {
             Ok(chunks) => chunks,
             Err(ReadableError::ClosedStream | ReadableError::IllegalOrderedRead) => {
                 return Ok(false);
@@ -106,9 +135,11 @@ impl ControlStream {
     }
 
     fn insert(&mut self, offset: u64, bytes: Bytes) -> Result<(), Fault> {
+        let came = bytes.clone();
         let kept = self.received.insert(offset, bytes);
         kept.map_err(|_| TOO_MUCH)?;
         self.take()?;
+        wipe(came);
         // Small pieces take more than their bytes.
         match self.received.memory() > 2 * MAX_AHEAD {
             true => Err(TOO_MUCH),
@@ -136,6 +167,7 @@ impl ControlStream {
             self.reader.push(bytes);
             self.received.consume(chunk.len() as u64);
             self.taken += chunk.len() as u64;
+            wipe(chunk);
         }
         self.received.raise_limit(self.taken + MAX_AHEAD);
         Ok(())
@@ -160,6 +192,7 @@ mod tests {
             taken: 0,
             reader: ControlReader::new(),
             kind_expected: true,
+            read_before: false,
         }
     }
 

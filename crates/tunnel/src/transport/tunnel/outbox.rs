@@ -1,24 +1,27 @@
 //! Control frames of a tunnel that wait for its lane.
 
-use bentpipe_proto::tunnel::Control;
+use bentpipe_proto::tunnel::{Control, WipedBytes};
+use bytes::Bytes;
+use zeroize::Zeroizing;
 
 /// Encoded control frames.
 #[derive(Debug, Default)]
 pub(in crate::transport) struct Outbox {
     /// There is a control stream; what is said before is said to nobody.
     open: bool,
-    bytes: Vec<u8>,
+    bytes: WipedBytes,
     pressing: bool,
 }
 
 impl Outbox {
-    /// An outbox whose frames begin with `bytes`.
-    pub(in crate::transport) fn of(bytes: Vec<u8>) -> Self {
-        Self {
+    /// An outbox whose frames stand behind `bytes`.
+    pub(in crate::transport) fn of(bytes: &[u8]) -> Self {
+        let mut outbox = Self {
             open: true,
-            bytes,
-            pressing: false,
-        }
+            ..Self::default()
+        };
+        outbox.bytes.push(bytes);
+        outbox
     }
 
     /// A control stream is there.
@@ -29,7 +32,7 @@ impl Outbox {
     /// Queues a frame.
     pub(in crate::transport) fn send(&mut self, frame: &Control) {
         if self.open {
-            frame.encode(&mut self.bytes);
+            self.bytes.push(&frame.encode());
             // Credit is given long before it is needed, and where ACKS matters a round trip is short.
             self.pressing |= !matches!(
                 frame,
@@ -38,8 +41,15 @@ impl Outbox {
         }
     }
 
-    pub(in crate::transport) fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// Bytes that wait.
+    pub(in crate::transport) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The first bytes, at most `most`, as a piece that is wiped once nobody holds it.
+    pub(in crate::transport) fn piece(&self, most: usize) -> Bytes {
+        let piece = &self.bytes[..self.len().min(most)];
+        Bytes::from_owner(Zeroizing::new(piece.to_vec()))
     }
 
     pub(in crate::transport) fn is_empty(&self) -> bool {
@@ -48,7 +58,7 @@ impl Outbox {
 
     /// The first `count` bytes have left.
     pub(in crate::transport) fn advance(&mut self, count: usize) {
-        self.bytes.drain(..count);
+        self.bytes.consume(count);
     }
 
     /// True if a frame was queued, since the last call, that is to come without fail.
@@ -58,7 +68,8 @@ impl Outbox {
 
     /// Moves everything to `other`.
     pub(in crate::transport) fn drain_into(&mut self, other: &mut Self) {
-        other.bytes.append(&mut self.bytes);
+        other.bytes.push(&self.bytes);
+        self.bytes.consume(self.len());
         other.pressing |= self.take_pressing();
     }
 }
