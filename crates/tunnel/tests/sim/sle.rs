@@ -78,6 +78,30 @@ fn a_server_that_offers_nothing_is_asked_for_nothing() {
     }
 }
 
+/// The client asks for an epoch, the server confirms it, and both use new keys of the tunnel; no end finds a fault.
+#[test]
+fn epochs_begin_at_both_ends_one_after_the_other() {
+    let mut world = world(true, plain(7));
+    for epoch in 1..=3 {
+        let random = plain(7 + epoch as u8);
+        let tunnel = &mut client(&mut world).tunnel;
+        tunnel.begin_sle_epoch(epoch, random.clone());
+        world.run_for(Duration::from_secs(2));
+        let begun = std::mem::take(&mut world.behaviour.sle_epochs);
+        assert_eq!(begun, [(epoch, Some(random))]);
+        assert!(world.terminals[0].sle_epochs.is_empty());
+        server(&mut world).tunnel.confirm_sle_epoch(epoch);
+        world.run_for(Duration::from_secs(2));
+        let confirmed = std::mem::take(&mut world.terminals[0].sle_epochs);
+        assert_eq!(confirmed, [epoch]);
+        client(&mut world).renew_keys();
+        world.timed_download(500_000);
+        world.timed_upload(100_000);
+    }
+    assert!(world.terminals[0].notices.is_empty());
+    assert!(world.is_ready());
+}
+
 /// Random bytes to be looked for in the memory of this process, of which the test itself holds none: each is masked.
 struct Sought([u8; 32]);
 
