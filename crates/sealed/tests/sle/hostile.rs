@@ -12,9 +12,9 @@ use zeroize::Zeroizing;
 
 use crate::origin;
 
-const ID: u32 = 0x0102_0304;
+pub(crate) const ID: u32 = 0x0102_0304;
 
-fn epoch(number: u16) -> Epoch {
+pub(crate) fn epoch(number: u16) -> Epoch {
     Exporter::new(Zeroizing::new([7; 32])).epoch(number, &[number as u8; 32])
 }
 

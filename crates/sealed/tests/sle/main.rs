@@ -1,6 +1,7 @@
 //! SLE as a whole: both ends through a splitter that does what it likes, and hostile connections at
 //! the server.
 
+mod halves;
 mod hostile;
 mod splitter;
 
