@@ -18,8 +18,8 @@ use bentpipe_testbed::site::{Site, SiteConfig, near};
 use bentpipe_testbed::transfer::{Transfer, Way};
 
 use crate::BENTPIPE;
-use crate::session_life::link;
 use crate::session_life::sealed::sealing;
+use crate::session_life::{link, sealed_and_not, wire_is};
 use crate::talk::{half_close, talk};
 
 /// Users that do one thing after the other, half of them over IPv6.
@@ -47,29 +47,41 @@ type Memory = [u64; 2];
 #[test]
 #[ignore = "takes SOAK_MINUTES, four if nothing is said"]
 fn a_tunnel_over_udp_takes_no_more_memory_than_soon_after_its_start() {
-    endure(SiteConfig::new(BENTPIPE));
+    endure(SiteConfig::new(BENTPIPE), |site| wire_is(site, "udp"));
 }
 
 #[test]
 #[ignore = "takes SOAK_MINUTES, four if nothing is said"]
 fn a_tunnel_over_tls_takes_no_more_memory_than_soon_after_its_start() {
-    endure(SiteConfig::new(BENTPIPE).with_tls("tls"));
+    endure(SiteConfig::new(BENTPIPE).with_tls("tls"), |site| {
+        wire_is(site, "tls")
+    });
 }
 
 #[test]
 #[ignore = "takes SOAK_MINUTES, four if nothing is said"]
 fn sealed_flows_take_no_more_memory_than_soon_after_the_start() {
-    endure(sealing());
+    endure(sealing(), |site| {
+        // An outage has a few go through the tunnel.
+        let [sealed, in_tunnel] = sealed_and_not(site)?;
+        println!("{sealed} flows sealed, {in_tunnel} in the tunnel");
+        ensure!(
+            sealed > 10 * in_tunnel,
+            "{sealed} flows sealed, {in_tunnel} in the tunnel"
+        );
+        Ok(())
+    });
 }
 
-fn endure(config: SiteConfig) {
+/// Works on a site of `config` and watches its daemons; what has carried all that is for `carried` to say.
+fn endure(config: SiteConfig, carried: impl FnOnce(&Site) -> Result<()>) {
     if !privileged("endurance") {
         return;
     }
     let _alone = crate::alone();
     let scenario = near();
     let site = Site::start(SiteConfig { scenario, ..config }).expect("a site");
-    let result = work_and_watch(&site, duration());
+    let result = work_and_watch(&site, duration()).and_then(|()| carried(&site));
     assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
 }
 

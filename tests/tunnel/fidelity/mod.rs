@@ -5,6 +5,7 @@
 mod cases;
 mod hosts;
 mod mixture;
+mod unseen;
 mod wrong;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,13 +19,25 @@ use bentpipe_testbed::route::{Place, Route};
 use bentpipe_testbed::site::{Carried, Site, SiteConfig, fast_geo, lossy_geo, near};
 
 use crate::BENTPIPE;
-use crate::session_life::{all_are_sealed, wire_is};
+use crate::session_life::{all_are_sealed, says_all_are_sealed, wire_is};
 use cases::{BULK, Case, ENDS, LOSS, MANY, SILENCE, TRAPS};
 use hosts::SealedHosts;
 use wrong::Fault;
 
-/// Lots of two thousand flows, one after the other.
+/// Flows of `thousand_at_once`, over both families.
+const THOUSANDS: u64 = 2000;
+
+/// Lots of so many flows, one after the other.
 const LOTS: u64 = 8;
+
+/// Silence that is long for what has no timer of its own.
+const SHORT_SILENCE: Duration = Duration::from_secs(3);
+
+/// Of the emulated satellite, without queueing.
+const RTT: Duration = Duration::from_millis(500);
+
+/// What a busy machine is given on top.
+const SLACK: Duration = Duration::from_millis(1500);
 
 /// How one case ended on one route.
 struct Outcome {
@@ -115,7 +128,7 @@ fn plain_tcp_passes_every_case() {
     let mut routes = site.routes();
     for route in &mut routes {
         // That silence breaks nothing in the topology itself is soon seen.
-        route.silence = Duration::from_secs(3);
+        route.silence = SHORT_SILENCE;
     }
     let mut outcomes = all_cases(&routes);
     outcomes.extend(together(&routes, LOSS));
@@ -152,7 +165,11 @@ fn sealed_flows_pass_every_case() {
         return;
     }
     let site = sealed_site();
-    judge(&all_cases(&site.routes()), &site.logs());
+    let routes = site.routes();
+    let mut outcomes = all_cases(&routes);
+    outcomes.extend(together(&routes, LOSS));
+    judge(&outcomes, &site.logs());
+    all_are_sealed(&site, THOUSANDS).expect("sealed flows alone");
 }
 
 #[test]
@@ -172,8 +189,29 @@ fn sealed_flows_that_are_taken_in_on_their_way_pass_every_case() {
     })
     .expect("a site");
     judge(&all_cases(&site.routes()), &site.logs());
-    // The thousand of both families alone.
-    all_are_sealed(&site, 2000).expect("sealed flows alone");
+    all_are_sealed(&site, THOUSANDS).expect("sealed flows alone");
+}
+
+/// A site whose terminal and gateway carry the TCP connections of bentpipe on the hosts; the UDP of that passes by them.
+fn between_hosts(carried: Carried) -> Site {
+    Site::start(SiteConfig {
+        scenario: fast_geo(),
+        carried,
+        client_tables: "[intercept]\ninterfaces = [\"lan0\"]\nother = \"direct\"\n".into(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site")
+}
+
+/// All cases over flows that are sealed from host to host.
+fn sealed_hosts_pass(site: &Site, routes: &[Route]) -> SealedHosts {
+    let hosts = SealedHosts::start(site).expect("bentpipe on the hosts");
+    let mut outcomes = all_cases(routes);
+    outcomes.extend(together(routes, LOSS));
+    judge(&outcomes, &format!("{}\n{}", site.logs(), hosts.logs()));
+    let status = hosts.status().expect("status of the client");
+    says_all_are_sealed(&status, THOUSANDS).expect("sealed flows alone");
+    hosts
 }
 
 /// An operator's PEP between the two hosts splits their outer connections, and resets nothing of what is in them.
@@ -182,17 +220,39 @@ fn sealed_flows_pass_every_case_through_splitters() {
     if !privileged("fidelity of sealed flows through splitters") {
         return;
     }
-    let site = Site::start(SiteConfig {
-        scenario: fast_geo(),
-        carried: Carried::Distributed,
-        // The tunnel's UDP passes by the splitters.
-        client_tables: "[intercept]\ninterfaces = [\"lan0\"]\nother = \"direct\"\n".into(),
-        ..SiteConfig::new(BENTPIPE)
-    })
-    .expect("a site");
-    let hosts = SealedHosts::start(&site).expect("bentpipe on the hosts");
-    let outcomes = one_after_another(&site.routes(), &[ENDS, TRAPS, MANY, BULK, LOSS]);
+    let site = between_hosts(Carried::Distributed);
+    let mut routes = site.routes();
+    for route in &mut routes {
+        route.silence = SHORT_SILENCE;
+    }
+    sealed_hosts_pass(&site, &routes);
+}
+
+/// The operator's accelerator is bentpipe itself: it carries outer connections in its tunnel, and nothing of what is said in them is
+/// in its memory or on a wire. Nor does anything speak against a tunnel over TLS in its place.
+#[test]
+fn sealed_flows_pass_every_case_through_an_accelerator_that_never_sees_them() {
+    if !privileged("fidelity of sealed flows through an accelerator") {
+        return;
+    }
+    let site = between_hosts(Carried::Tunnel);
+    let routes = site.routes();
+    let hosts = sealed_hosts_pass(&site, &routes);
+    unseen::expect_unseen(&site, &routes[0]).expect("an accelerator that sees nothing");
+    hosts.stop().expect("an ordered stop");
+
+    let hosts = SealedHosts::over_tls(&site).expect("bentpipe on the hosts");
+    println!("ready over TLS after {:?}", hosts.ready_after);
+    // TLS, QUIC and HELLO; the accelerator accepts TCP itself.
+    assert!(
+        (2 * RTT..=3 * RTT + SLACK).contains(&hosts.ready_after),
+        "{:?}",
+        hosts.ready_after
+    );
+    let outcomes = one_after_another(&routes, &[ENDS, BULK]);
     judge(&outcomes, &format!("{}\n{}", site.logs(), hosts.logs()));
+    let status = hosts.status().expect("status of the client");
+    assert_eq!(status["tunnel"]["wire"], "tls", "{status}");
 }
 
 #[test]
@@ -389,5 +449,5 @@ fn thousands_of_sealed_flows_come_one_lot_after_the_other() {
     for _ in 0..LOTS {
         judge(&together(&site.routes(), MANY), &site.logs());
     }
-    all_are_sealed(&site, LOTS * 2000).expect("sealed flows alone");
+    all_are_sealed(&site, LOTS * THOUSANDS).expect("sealed flows alone");
 }

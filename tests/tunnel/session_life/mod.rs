@@ -39,7 +39,7 @@ use bentpipe_testbed::site::{Site, SiteConfig, geo};
 use bentpipe_testbed::start;
 use bentpipe_testbed::transfer::{Arrivals, Transfer, Way};
 
-pub(crate) use transparent::all_are_sealed;
+pub(crate) use transparent::{all_are_sealed, says_all_are_sealed, sealed_and_not};
 pub(crate) use wire::wire_is;
 
 use crate::BENTPIPE;

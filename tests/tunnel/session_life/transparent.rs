@@ -54,15 +54,32 @@ fn figure(site: &Site, name: &str) -> Result<u64> {
     Ok(status["sle"][name].as_u64().unwrap_or_default())
 }
 
-/// Every flow of the client was sealed, `least` of them at least.
+/// Every flow of a site's client was sealed, `least` of them at least.
 pub(crate) fn all_are_sealed(site: &Site, least: u64) -> Result<()> {
-    let [flows, fell_back] = ["flows_total", "fell_back_total"].map(|name| figure(site, name));
-    let (flows, fell_back) = (flows?, fell_back?);
+    says_all_are_sealed(&client_status(site)?, least)
+}
+
+/// The `status` of a client says that every flow was sealed, `least` of them at least.
+pub(crate) fn says_all_are_sealed(status: &Value, least: u64) -> Result<()> {
+    let [sealed, in_tunnel] = counts(status)?;
     ensure!(
-        flows >= least && fell_back == 0,
-        "{flows} flows sealed, {fell_back} in the tunnel"
+        sealed >= least && in_tunnel == 0,
+        "{sealed} flows sealed, {in_tunnel} in the tunnel"
     );
     Ok(())
+}
+
+/// Flows of a site's client that were sealed, and those that had to go through the tunnel.
+pub(crate) fn sealed_and_not(site: &Site) -> Result<[u64; 2]> {
+    counts(&client_status(site)?)
+}
+
+fn counts(status: &Value) -> Result<[u64; 2]> {
+    let count = |name: &str| {
+        let count = status["sle"][name].as_u64();
+        count.with_context(|| format!("no `{name}` in {}", status["sle"]))
+    };
+    Ok([count("flows_total")?, count("fell_back_total")?])
 }
 
 /// The client's `status` says why not all is as it is to be.
