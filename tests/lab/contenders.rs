@@ -70,6 +70,7 @@ fn everybody_carries_a_file_whole() -> Result<()> {
         "trusted",
         "dssl-quick",
         "sle@hosts",
+        "sle-transparent@hosts",
         "sle@hosts+accelerator",
         "sle@hosts+split",
     ];
