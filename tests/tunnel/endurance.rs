@@ -62,13 +62,10 @@ fn a_tunnel_over_tls_takes_no_more_memory_than_soon_after_its_start() {
 #[ignore = "takes SOAK_MINUTES, four if nothing is said"]
 fn sealed_flows_take_no_more_memory_than_soon_after_the_start() {
     endure(sealing(), |site| {
-        // An outage has a few go through the tunnel.
+        // After an outage flows go through the tunnel for a minute.
         let [sealed, in_tunnel] = sealed_and_not(site)?;
         println!("{sealed} flows sealed, {in_tunnel} in the tunnel");
-        ensure!(
-            sealed > 10 * in_tunnel,
-            "{sealed} flows sealed, {in_tunnel} in the tunnel"
-        );
+        ensure!(sealed > 0, "all {in_tunnel} flows were in the tunnel");
         Ok(())
     });
 }
