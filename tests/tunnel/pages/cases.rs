@@ -146,7 +146,8 @@ pub(super) fn served(site: &Site) -> Result<serde_json::Value> {
     Ok(status(&socket)?["clients"][0]["web"].clone())
 }
 
-fn status(socket: &Path) -> Result<serde_json::Value> {
+/// Document that `status` prints for the daemon with this socket.
+pub(super) fn status(socket: &Path) -> Result<serde_json::Value> {
     let mut command = std::process::Command::new(BENTPIPE);
     command.args(["status", "--json", "--socket"]);
     let output = command.arg(socket).output()?;

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bentpipe_testbed::peer::read_exactly;
+use bentpipe_testbed::privileged;
 
 use super::S;
 use super::browser::{Browser, HTML, exchange, get};
 use super::cases::{BOTH, as_it_is, figure, on_site, served};
-use super::origin::{answer, page};
+use super::origin::{Origin, answer, page};
+use super::sealed::{AS_IT_SHOULD_BE, Sealed};
 use super::speech::{Over, Speech};
 
 /// Time for which a server waits for an object whose origin says nothing.
@@ -18,6 +20,9 @@ const SILENCE: Duration = Duration::from_secs(20);
 
 /// Time for which a client waits for an object that was promised while nothing comes of its page.
 const PATIENCE: Duration = Duration::from_secs(6);
+
+/// Time for which a client waits for an object that a hub has promised while nothing comes of it.
+const SEALED_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Pages of one client whose objects are fetched at one time.
 const MOST_PAGES: u64 = 16;
@@ -44,73 +49,127 @@ fn expect_answer(stream: &mut Speech, target: &str, fields: &str) -> Result<()> 
 
 #[test]
 fn an_object_that_stalls_is_asked_for_after_all_and_delays_no_other() {
-    BOTH.into_iter().for_each(an_object_stalls);
+    for over in BOTH {
+        on_site(
+            "an object that stalls",
+            over,
+            as_it_is,
+            Duration::ZERO,
+            |site, origin, browser| {
+                objects_stall(origin, browser, PATIENCE)?;
+                let failed = figure(site, "failed_total")?;
+                ensure!(failed == 2, "{failed} failures counted");
+                let causes = served(site)?["failed_causes"].clone();
+                ensure!(causes["silent"] == 2, "{causes}");
+                Ok(())
+            },
+        );
+    }
 }
 
-fn an_object_stalls(over: Over) {
-    on_site(
-        "an object that stalls",
-        over,
-        as_it_is,
-        Duration::ZERO,
-        |site, origin, browser| {
-            let (mut stream, began) = (browser.connect()?, Instant::now());
-            exchange(&mut stream, &get("/names/stall+1,o+good", HTML))?;
-            expect_answer(&mut stream, "/o/good", "")?;
-            let took = began.elapsed();
-            ensure!(took < 2 * S + SLACK, "the page took {took:?}");
-            expect_answer(&mut stream, "/stall/1", "")?;
-            let took = began.elapsed();
-            ensure!(took >= PATIENCE, "{took:?}: the object was not waited for");
-            ensure!(took < PATIENCE + 3 * S + SLACK, "the object took {took:?}");
-            ensure!(
-                origin.count("/stall/1") == 2,
-                "once ahead, once for the browser"
-            );
-            thread::sleep(SILENCE);
-            ensure!(figure(site, "failed_total")? == 1, "no failure counted");
-            let causes = served(site)?["failed_causes"].clone();
-            ensure!(causes["silent"] == 1, "{causes}");
-            Ok(())
-        },
-    );
+#[test]
+fn a_sealed_object_that_stalls_is_asked_for_after_all_and_delays_no_other() {
+    if !privileged("a sealed object that stalls") {
+        return;
+    }
+    Sealed::start(&AS_IT_SHOULD_BE).expect("a site").run(|it| {
+        objects_stall(&it.web, &it.browser, SEALED_PATIENCE)?;
+        let failed = it.origin_figures()?["objects_failed_total"].clone();
+        ensure!(failed == 2, "{failed} objects were given up by the origin");
+        Ok(())
+    });
+}
+
+/// Loads a page of which one object stops in its middle and another says nothing, as long as they are fetched ahead; each is asked for by a
+/// connection of its own.
+fn objects_stall(origin: &Origin, browser: &Browser, patience: Duration) -> Result<()> {
+    let (mut stream, began) = (browser.connect()?, Instant::now());
+    exchange(&mut stream, &get("/names/stall+1,mute+1,o+good", HTML))?;
+    let ask = |target: &str| -> Result<()> {
+        expect_answer(&mut browser.connect()?, target, "")?;
+        let took = began.elapsed();
+        ensure!(
+            took >= patience,
+            "{target}: {took:?}: the object was not waited for"
+        );
+        ensure!(
+            took < patience + 4 * S + SLACK,
+            "{target} took {took:?} to come"
+        );
+        let asked = origin.count(target);
+        ensure!(
+            asked == 2,
+            "{target}: asked for {asked} times, not once ahead and once for the browser"
+        );
+        Ok(())
+    };
+    thread::scope(|scope| -> Result<()> {
+        let asked = ["/stall/1", "/mute/1"].map(|target| scope.spawn(move || ask(target)));
+        expect_answer(&mut stream, "/o/good", "")?;
+        let took = began.elapsed();
+        ensure!(took < 2 * S + SLACK, "the page took {took:?}");
+        let mut joined = asked.into_iter();
+        joined.try_for_each(|one| one.join().expect("no panic"))
+    })?;
+    thread::sleep(SILENCE);
+    Ok(())
 }
 
 #[test]
 fn an_origin_that_says_nothing_keeps_nobody_else_and_is_left_with_its_browser() {
-    BOTH.into_iter().for_each(an_origin_says_nothing);
+    for over in BOTH {
+        on_site(
+            "a silent origin",
+            over,
+            as_it_is,
+            Duration::ZERO,
+            |_, origin, browser| {
+                origin_says_nothing(origin, browser)?;
+                // Connections that have answered wait for others a few seconds.
+                wait_until(LEFT, || match origin.open() {
+                    0 => None,
+                    open => Some(format!("{open} connections to the origin are open")),
+                })
+            },
+        );
+    }
 }
 
-fn an_origin_says_nothing(over: Over) {
-    on_site(
-        "a silent origin",
-        over,
-        as_it_is,
-        Duration::ZERO,
-        |_, origin, browser| {
-            let mut silent = browser.connect()?;
-            silent.write_all(get("/silent", HTML).as_bytes())?;
-            browser.load("beside-7", 7)?;
-            let deadline = Instant::now() + SLACK;
-            while origin.count("/silent") == 0 {
-                ensure!(Instant::now() < deadline, "the origin was not asked");
-                thread::sleep(Duration::from_millis(50));
-            }
-            ensure!(origin.open() > 0);
-            drop(silent);
-            // A browser that has ended its direction is waited with; connections that have answered wait for others a few seconds.
-            let deadline = Instant::now() + LEFT + SLACK;
-            while origin.open() > 0 {
-                ensure!(
-                    Instant::now() < deadline,
-                    "{} connections to the origin are open",
-                    origin.open()
-                );
-                thread::sleep(Duration::from_millis(50));
-            }
-            Ok(())
-        },
-    );
+#[test]
+fn a_silent_web_server_of_a_sealed_page_keeps_nobody_else_and_is_left_with_its_browser() {
+    if !privileged("a silent web server behind an origin") {
+        return;
+    }
+    Sealed::start(&AS_IT_SHOULD_BE)
+        .expect("a site")
+        .run(|it| origin_says_nothing(&it.web, &it.browser));
+}
+
+/// Asks for a page that does not come, loads another beside it, and ends the browser's direction of the first.
+fn origin_says_nothing(origin: &Origin, browser: &Browser) -> Result<()> {
+    let mut silent = browser.connect()?;
+    silent.write_all(get("/silent", HTML).as_bytes())?;
+    browser.load("beside-7", 7)?;
+    wait_until(SLACK, || match origin.silent() {
+        1 => None,
+        _ => Some("the origin was not asked".into()),
+    })?;
+    silent.finish()?;
+    // A browser that has ended its direction is waited with.
+    wait_until(LEFT + SLACK, || match origin.silent() {
+        0 => None,
+        _ => Some("the origin is still asked for the page".into()),
+    })
+}
+
+/// Waits until `lacks` names nothing more that is amiss.
+fn wait_until(patience: Duration, lacks: impl Fn() -> Option<String>) -> Result<()> {
+    let deadline = Instant::now() + patience;
+    while let Some(fault) = lacks() {
+        ensure!(Instant::now() < deadline, fault);
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 /// Loads a page of slow objects, and then these.

@@ -12,7 +12,8 @@ use bentpipe_testbed::reload::reload;
 use super::S;
 use super::browser::{Browser, HTML, exchange, get};
 use super::cases::{BOTH, as_it_is, figure, on_site, served};
-use super::origin::{INTERIM, OBJECT, Origin, answer, costly};
+use super::origin::{INTERIM, OBJECT, Origin, answer};
+use super::packed::costly;
 use super::speech::{Over, Speech};
 
 /// Time for what takes a round trip or two.

@@ -18,6 +18,7 @@ mod nginx;
 mod origin;
 mod origin_reading;
 mod origins;
+mod packed;
 mod real;
 mod sealed;
 mod sealed_ends;

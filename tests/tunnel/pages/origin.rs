@@ -12,6 +12,7 @@ use bentpipe_testbed::peer::{listen, payload};
 use bentpipe_testbed::route::Place;
 use rustls::ServerConfig;
 
+use super::packed::{costly, gzip};
 use super::speech::Speech;
 
 /// Time that objects below `/slow/` take if they are fetched ahead.
@@ -41,6 +42,8 @@ struct Counts {
     /// Objects that are fetched ahead, and the most of them at one time.
     ahead: AtomicUsize,
     most_ahead: AtomicUsize,
+    /// Requests that are answered no further, and whose client is still there.
+    silent: AtomicUsize,
 }
 
 impl Origin {
@@ -82,6 +85,11 @@ impl Origin {
     /// Connections that are open.
     pub(super) fn open(&self) -> usize {
         self.counts.open.load(Ordering::Relaxed)
+    }
+
+    /// Requests that are answered no further, and whose client is still there.
+    pub(super) fn silent(&self) -> usize {
+        self.counts.silent.load(Ordering::Relaxed)
     }
 
     /// The most objects that were fetched ahead at one time.
@@ -191,10 +199,12 @@ fn speaks(head: &str, stream: &mut Speech, counts: &Counts) -> Result<bool> {
     if ahead && target.starts_with("/stall/") {
         let whole = answer(head);
         stream.write_all(&whole[..whole.len() / 2])?;
-    } else if target != "/silent" {
+    } else if target != "/silent" && !(ahead && target.starts_with("/mute/")) {
         return Ok(true);
     }
+    counts.silent.fetch_add(1, Ordering::Relaxed);
     while stream.read(&mut [0; 1]).is_ok_and(|read| read > 0) {}
+    counts.silent.fetch_sub(1, Ordering::Relaxed);
     Ok(false)
 }
 
@@ -217,18 +227,6 @@ fn chunks(length: usize) -> Vec<u8> {
     }
     bytes.extend_from_slice(b"0\r\n\r\n");
     bytes
-}
-
-/// Objects of a page that is long to read, by its name.
-pub(super) fn costly(name: &str) -> Vec<u8> {
-    let links = "<img src=/o/costly><p title='a' class=b>x</p>\n".repeat(80_000);
-    format!("<!doctype html><img src=/o/first-{name}>{links}<img src=/o/last-{name}>").into_bytes()
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packer.write_all(bytes).expect("memory takes it");
-    packer.finish().expect("memory takes it")
 }
 
 /// Sends back what comes, and the end when it comes.

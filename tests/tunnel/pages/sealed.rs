@@ -20,7 +20,7 @@ use bentpipe_tunnel::engine::identity::PrivateKey;
 
 use super::altering::{self, Harm};
 use super::browser::{Browser, HTML, exchange, get};
-use super::cases::{figure, sealed, served};
+use super::cases::{figure, sealed, served, status};
 use super::certified::Certified;
 use super::origin::{OBJECT, Origin, page};
 use super::speech::NAME;
@@ -103,8 +103,8 @@ impl Sealed {
             None => SocketAddr::new(IpAddr::from(WEB), 443),
         };
         let text = format!(
-            "[origin]\nlisten = \"{listen}\"\nupstream = \"http://{behind}\"\ncertificate = \"site.pem\"\nkey = \"site.key\"\n\
-             hubs = [\"{hub}\"]\n"
+            "status_socket = \"origin.sock\"\n[origin]\nlisten = \"{listen}\"\nupstream = \"http://{behind}\"\n\
+             certificate = \"site.pem\"\nkey = \"site.key\"\nhubs = [\"{hub}\"]\n"
         );
         let file = certified.path("origin.toml");
         fs::write(&file, text)?;
@@ -124,6 +124,11 @@ impl Sealed {
             browser,
             certified,
         })
+    }
+
+    /// Figures of the origin's `status`.
+    pub(super) fn origin_figures(&self) -> Result<serde_json::Value> {
+        Ok(status(&self.certified.path("origin.sock"))?["origin"].clone())
     }
 
     /// Runs `case`, and shows the logs if it fails.

@@ -229,6 +229,11 @@ impl Browser {
         self.speech.lost().await;
     }
 
+    /// Waits until the browser is gone, which waits for an answer.
+    pub(super) async fn left(&mut self) {
+        self.speech.abandoned().await;
+    }
+
     /// Gives the browser a response while it comes, of whose head `trusted` hears; says how the connection ends with it, or nothing if the response does not
     /// come whole.
     pub(super) async fn deliver(
@@ -240,8 +245,7 @@ impl Browser {
         loop {
             let frame = tokio::select! {
                 frame = frames.recv() => frame,
-                // Whoever has ended its own direction may still be there, but not for an origin that says nothing.
-                () = self.speech.abandoned() => return self.last_word(frames).await,
+                () = self.left() => return self.last_word(frames).await,
             };
             match frame {
                 Some(Frame::Head { bytes, .. }) => {

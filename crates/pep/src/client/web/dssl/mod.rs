@@ -212,7 +212,7 @@ pub(super) async fn fetch(
     let name = browser.name().unwrap_or_default().to_owned();
     let asked = tokio::select! {
         asked = ask(pages, road, &place, &name, request) => asked,
-        () = browser.lost() => return Err(Gone(Outcome::LanReset)),
+        () = browser.left() => return Err(Gone(Outcome::LanReset)),
     };
     let (k1, answering) = asked.map_err(|fault| Gone(fault.outcome()))?;
     pages.requests.set(pages.requests.get() + 1);
