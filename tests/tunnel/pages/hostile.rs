@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bentpipe_testbed::peer::read_exactly;
 use bentpipe_testbed::privileged;
+use bentpipe_testbed::site::Site;
 
 use super::S;
 use super::browser::{Browser, HTML, exchange, get};
@@ -23,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Time for which a client waits for an object that a hub has promised while nothing comes of it.
 const SEALED_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Objects of one page that are fetched ahead.
+const MOST_OBJECTS: u64 = 64;
 
 /// Pages of one client whose objects are fetched at one time.
 const MOST_PAGES: u64 = 16;
@@ -215,6 +219,45 @@ fn more_pages_than_are_fetched_at_one_time_load_all_the_same() {
             Ok(())
         },
     );
+}
+
+#[test]
+fn a_page_that_names_ten_thousand_objects_is_whole_and_few_of_them_come_ahead() {
+    for over in BOTH {
+        on_site(
+            "ten thousand objects",
+            over,
+            as_it_is,
+            Duration::ZERO,
+            |site, origin, browser| names_many(site, origin, browser),
+        );
+    }
+    if privileged("ten thousand objects behind an origin") {
+        Sealed::start(&AS_IT_SHOULD_BE)
+            .expect("a site")
+            .run(|it| names_many(&it.site, &it.web, &it.browser));
+    }
+}
+
+fn names_many(site: &Site, origin: &Origin, browser: &Browser) -> Result<()> {
+    let (name, objects) = ("many-10000", 10_000);
+    let mut stream = browser.connect()?;
+    let body = exchange(&mut stream, &get(&format!("/page/{name}"), HTML))?;
+    ensure!(body == page(name, objects).as_bytes(), "another page");
+    // All that is promised has come.
+    thread::sleep(6 * S);
+    let promised = figure(site, "promised_total")?;
+    ensure!(promised == MOST_OBJECTS, "{promised} objects promised");
+    let asked = origin.asked();
+    let is_ahead = |head: &&String| head.contains("sec-purpose: prefetch");
+    let ahead = asked.iter().filter(is_ahead).count() as u64;
+    ensure!(ahead == MOST_OBJECTS, "{ahead} objects fetched ahead");
+    for target in ["/o/many-10000-63", "/o/many-10000-64"] {
+        expect_answer(&mut stream, target, "User-Agent: test\r\n")?;
+        ensure!(origin.count(target) == 1, "{target}: asked for again");
+    }
+    ensure!(figure(site, "used_total")? == 1, "not the first 64");
+    Ok(())
 }
 
 #[test]
