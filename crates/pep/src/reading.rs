@@ -1,4 +1,4 @@
-//! Processor time that is spent on looking for links in pages, and how much of it there is for a peer, or for all.
+//! Processor time and memory that looking for links in pages takes, and how much of it there is for a peer, or for all.
 //!
 //! Pure but for the clock of the thread: `now` is an argument.
 
@@ -43,6 +43,25 @@ impl ReadingTime {
     }
 }
 
+/// Most memory that decoders of one peer's pages hold together, bytes: three windows of the longest kind, or those of dozens of pages as
+/// they are.
+const MOST_HELD: usize = 32 << 20;
+
+/// Memory of the decoders of one peer's pages that are being read.
+#[derive(Debug, Default)]
+pub(crate) struct ReadingMemory {
+    held: usize,
+}
+
+impl ReadingMemory {
+    /// Counts that a page's decoder holds `now` bytes, and no longer `before`; false: with it all hold more than they may, and that page is
+    /// to be read no further.
+    pub(crate) fn settle(&mut self, before: usize, now: usize) -> bool {
+        self.held = self.held.saturating_sub(before) + now;
+        self.held <= MOST_HELD
+    }
+}
+
 /// Longest processor time that reading a piece of a page may take, a hundred times what it usually takes. The tokenizer compares the name of
 /// each attribute with all before it in its tag: megabytes of them would take seconds a piece.
 const LONGEST: Duration = Duration::from_millis(10);
@@ -78,6 +97,16 @@ mod tests {
     use bentpipe_web::{Response, Scheme, Verdict, judge};
 
     use super::*;
+
+    #[test]
+    fn pages_hold_so_much_together_and_give_it_back() {
+        let (mut memory, window) = (ReadingMemory::default(), 9 << 20);
+        let fit: Vec<_> = (0..4).map(|_| memory.settle(0, window)).collect();
+        assert_eq!(fit, [true, true, true, false]);
+        assert!(memory.settle(window, 0), "the fourth has given up");
+        assert!(!memory.settle(0, window));
+        assert!(memory.settle(window, 1 << 20), "a smaller one");
+    }
 
     #[test]
     fn a_page_whose_reading_costs_more_and_more_is_given_up() {

@@ -97,6 +97,12 @@ impl Ahead {
         promises
     }
 
+    /// Memory that the decoder of the page's content holds, bytes; none once no more of it is read.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.unpacker.as_ref().map_or(0, Unpacker::held)
+    }
+
     /// Looks for no more links in the page; what has been promised stays promised.
     pub fn stop_reading(&mut self) {
         self.unpacker = None;

@@ -19,6 +19,9 @@ const TAKEN: usize = 1024;
 /// Bytes of a page that are unpacked; some bring nothing, as an endless row of empty members of gzip.
 const MAX_PACKED: usize = 4 << 20;
 
+/// Window of DEFLATE, bytes.
+const DEFLATE_WINDOW: usize = 32 * 1024;
+
 /// Longest window of Brotli, as the exponent of two bytes: 4 MiB, which is what encoders take unless told otherwise. That much is unpacked
 /// at once.
 const BROTLI_WINDOW_LOG: u32 = 22;
@@ -104,6 +107,19 @@ impl Unpacker {
     pub(crate) fn has_more(&self) -> bool {
         let waits = !self.content.is_empty() || !self.packed.is_empty();
         self.holds || self.over || waits || self.packed_left == 0
+    }
+
+    /// Memory that the decoder holds, bytes, of which its window is the most.
+    pub(crate) fn held(&self) -> usize {
+        match &self.decoder {
+            Decoder::Plain => 0,
+            Decoder::Deflate(_) => DEFLATE_WINDOW,
+            // It grows with what has come, up to the window.
+            Decoder::Brotli(decoder) => {
+                usize::try_from(decoder.ringbuffer_size).unwrap_or_default()
+            }
+            Decoder::Zstd(decoder) => decoder.sizeof(),
+        }
     }
 
     /// Next piece of the content, [`PIECE`] bytes at most; `None`: what was looked at has brought nothing.

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_emulator::usage::resident;
 use bentpipe_testbed::peer::{payload, read_exactly, read_to_reset};
 use bentpipe_testbed::reload::reload;
 
@@ -200,6 +201,61 @@ fn a_client_has_its_share_of_the_processor_for_links_and_no_more() {
             );
             ensure!(figure(site, "used_total")? > 4, "nothing was used");
             Ok(())
+        },
+    );
+}
+
+/// Memory that a server has for reading one client's pages, bytes.
+const READING: u64 = 32 << 20;
+
+/// Asks for a page whose reading takes a window of 8 MiB, reads what comes of it, and keeps it open.
+fn open_window(browser: &Browser, name: &str) -> Result<Speech> {
+    let mut stream = browser.connect()?;
+    let head = get(&format!("/window/{name}"), HTML);
+    let expected = answer(&head);
+    stream.write_all(head.as_bytes())?;
+    ensure!(
+        read_exactly(&mut stream, expected.len())? == expected,
+        "another page"
+    );
+    Ok(stream)
+}
+
+#[test]
+fn pages_of_one_client_are_read_in_so_much_memory() {
+    on_site(
+        "pages that take memory to read",
+        Over::Clear,
+        as_it_is,
+        Duration::ZERO,
+        |site, origin, browser| {
+            browser.load("before-7", 7)?;
+            let number = |name: &str| -> Result<u64> {
+                served(site)?[name].as_u64().context("a number")
+            };
+            let before = resident(site.server().id())?;
+            let mut open = Vec::new();
+            for number in 0..16 {
+                open.push(open_window(browser, &number.to_string())?);
+                // Reading has its share of the processor as well, which comes back.
+                thread::sleep(Duration::from_secs(1));
+            }
+            let grown = resident(site.server().id())?.saturating_sub(before);
+            let (crowded, unread) = (number("crowded_total")?, number("unread_total")?);
+            println!("{grown} bytes more for 16 pages, of which {crowded} were read no further");
+            ensure!(grown < READING, "{grown} bytes more");
+            ensure!(
+                crowded == 13 && unread == 0,
+                "{crowded} crowded, {unread} unread: not three of the longest windows"
+            );
+            // The memory of pages that have left is for others.
+            drop(open);
+            thread::sleep(2 * S);
+            let _open = open_window(browser, "later")?;
+            thread::sleep(2 * S);
+            let crowded = number("crowded_total")?;
+            ensure!(crowded == 13, "a window is held for nobody");
+            super::expect_once(origin, &["/o/window-0", "/o/window-later"])
         },
     );
 }

@@ -12,7 +12,7 @@ use bentpipe_testbed::peer::{listen, payload};
 use bentpipe_testbed::route::Place;
 use rustls::ServerConfig;
 
-use super::packed::{costly, gzip};
+use super::packed::{costly, gzip, windowed};
 use super::speech::Speech;
 
 /// Time that objects below `/slow/` take if they are fetched ahead.
@@ -307,6 +307,11 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
     if let Some(name) = target.strip_prefix("/costly/") {
         let fields = format!("{html}Content-Encoding: gzip\r\n");
         return with("200 OK", &fields, &gzip(&costly(name)));
+    }
+    if let Some(name) = target.strip_prefix("/window/") {
+        let page = windowed(name);
+        let head = format!("HTTP/1.1 200 OK\r\n{html}Content-Encoding: zstd\r\nContent-Length: {}\r\n\r\n", page.len() + 1);
+        return [head.into_bytes(), page].concat();
     }
     match target {
         _ if target.starts_with("/pieces/") => {

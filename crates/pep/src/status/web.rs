@@ -47,7 +47,7 @@ pub struct PagesAhead {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PagesBounded {
-    /// Pages that came without objects, for others of the client were being fetched (server).
+    /// Pages that came without objects, or without some, for others of the client were being fetched or had taken its memory for reading (server).
     pub crowded_total: u64,
     /// Pages that were read no further, because reading the client's pages had taken its share of the processor (server).
     pub unread_total: u64,

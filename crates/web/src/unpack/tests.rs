@@ -187,6 +187,32 @@ fn windows_of_zstandard_are_those_that_a_content_coding_may_have() {
     }
 }
 
+#[test]
+fn windows_are_held_once_they_are_needed() {
+    // Frame of Zstandard with a window of 2^23, and its first block: a byte that stands for 1000 bytes.
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (23 - 10) << 3];
+    frame.extend([0x42, 0x1f, 0, b' ']);
+    let mut zstd = unpacker("zstd");
+    assert!(zstd.held() < 1 << 20, "{} before the frame", zstd.held());
+    assert_eq!(unpack(&mut zstd, &frame, 100), (vec![b' '; 1000], true));
+    assert!(
+        (8 << 20..10 << 20).contains(&zstd.held()),
+        "{}",
+        zstd.held()
+    );
+    // Brotli takes as much as has come, and its window at most.
+    let mut small = unpacker("br");
+    unpack(&mut small, &brotli_as_it_is(1000), 100);
+    assert!(small.held() < 1 << 18, "{}", small.held());
+    let mut large = unpacker("br");
+    large.push(&hex(BROTLI_BOMB));
+    let mut most = 0;
+    while large.has_more() && large.read().is_ok() {
+        most = most.max(large.held());
+    }
+    assert!((1 << 22..=1 << 23).contains(&most), "{most}");
+}
+
 /// Steps of the decoder for one payload of `packed`, and the most bytes that one of them took.
 fn steps(coding: &str, packed: &[u8]) -> (usize, usize) {
     let mut unpacker = unpacker(coding);

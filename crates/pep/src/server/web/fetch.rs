@@ -62,7 +62,10 @@ impl Job {
     /// Fetches what the browser asks for, from `origin` unless that is too old.
     pub(super) async fn fetch_page(self: Rc<Self>, origin: ReachedOrigin) {
         let request = self.request.clone();
-        match self.fetch(PAGE, &request, Some(origin)).await {
+        let fetched = self.fetch(PAGE, &request, Some(origin)).await;
+        // Its objects may go on for long.
+        self.stop_reading();
+        match fetched {
             Err(Unfetched::Untrusted(fault)) => self.refuse(&fault).await,
             Err(Unfetched::Unreached | Unfetched::Silent | Unfetched::Unfit) => {
                 let _ = self.page.send(Frame::Failed { id: PAGE }).await;

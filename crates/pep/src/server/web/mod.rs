@@ -17,7 +17,7 @@ mod refused;
 mod relayed;
 mod secure;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -34,7 +34,7 @@ use tokio_rustls::TlsConnector;
 use super::clients::Client;
 use super::flows::FlowRights;
 use crate::process;
-use crate::reading::{PieceRead, ReadingTime, read_piece};
+use crate::reading::{PieceRead, ReadingMemory, ReadingTime, read_piece};
 use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
 use crate::status;
 use crate::throttle::Throttle;
@@ -57,6 +57,8 @@ const QUEUE: usize = 4;
 struct Account {
     /// Processor time for links.
     reading: ReadingTime,
+    /// Memory for decoders of pages.
+    memory: ReadingMemory,
     /// Pages that were read no further, for want of that time.
     unread: u64,
     /// Pages whose objects are being fetched.
@@ -187,6 +189,8 @@ struct Job {
     request: Request,
     /// Objects of the page, once it is known to be one.
     ahead: RefCell<Option<Ahead>>,
+    /// Memory of the page's decoder that the account has counted, bytes.
+    held: Cell<usize>,
     page: mpsc::Sender<Frame>,
     objects: mpsc::Sender<Frame>,
 }
@@ -234,6 +238,7 @@ async fn answer(
         name,
         request,
         ahead: RefCell::default(),
+        held: Cell::default(),
         page,
         objects,
     });
@@ -292,6 +297,7 @@ impl Job {
         if !self.may_read() {
             // What a page holds behind bytes that were left out cannot be told.
             ahead.stop_reading();
+            self.settle(0);
             return None;
         }
         let PieceRead {
@@ -299,15 +305,36 @@ impl Job {
             took,
             gave_up,
         } = read_piece(ahead);
+        let fits = self.settle(ahead.held());
+        if !fits {
+            ahead.stop_reading();
+            self.settle(0);
+        }
         self.pages.account(self.peer.id, |account| {
             account.reading.spend(took);
             account.unread += u64::from(gave_up);
+            account.crowded += u64::from(!fits);
             if let Some(Frame::Promise { id, .. }) = promises.first() {
                 account.pages += u64::from(*id == 1);
                 account.promised += promises.len() as u64;
             }
         });
         Some(promises)
+    }
+
+    /// Looks for no more links in the page, which is over.
+    fn stop_reading(&self) {
+        if let Some(ahead) = self.ahead.borrow_mut().as_mut() {
+            ahead.stop_reading();
+        }
+        self.settle(0);
+    }
+
+    /// Counts that the page's decoder holds `now` bytes; false: that is more than the client's pages may hold.
+    fn settle(&self, now: usize) -> bool {
+        let before = self.held.replace(now);
+        let settle = |account: &mut Account| account.memory.settle(before, now);
+        self.pages.account(self.peer.id, settle)
     }
 
     /// True if the client has processor time left for links. If not, a page that is read no further is counted.
@@ -371,5 +398,6 @@ impl Drop for Job {
             let leave = |account: &mut Account| account.active = account.active.saturating_sub(1);
             self.pages.account(self.peer.id, leave);
         }
+        self.settle(0);
     }
 }
