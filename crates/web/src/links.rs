@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn what_every_browser_fetches_is_found() {
-        let cases: [(&str, &[&str]); 27] = [
+        let cases: [(&str, &[&str]); 29] = [
             ("<img src=a.png>", &["/dir/a.png"]),
             ("<IMG SRC='/a.png?x=1&amp;y=2'>", &["/a.png?x=1&y=2"]),
             ("<img src=a.png loading=lazy>", &[]),
@@ -299,6 +299,14 @@ mod tests {
                 &["/x"],
             ),
             ("<input type=image src=x><input src=y>", &["/dir/x"]),
+            (
+                "<img src=\"/a\"<img src=/b <p <script><img src=/c></scrip><table><img src=/d><!-- <img src=/e> -- ><img src=/f",
+                &["/a", "/c", "/d"],
+            ),
+            (
+                "\0<img\0 src=/a><img src=\"/b\"\0><\0i\0m\0g\0 src=/c><img src=/d",
+                &["/b"],
+            ),
         ];
         for (html, found) in cases {
             for cut in [1, 7, html.len()] {

@@ -7,6 +7,7 @@ mod browser;
 mod cases;
 mod certified;
 mod early_hints;
+mod hard_pages;
 mod hostile;
 mod hostile_origin;
 mod http2_alone;

@@ -75,6 +75,11 @@ impl Nginx {
         })
     }
 
+    /// Serves `content` below `/` as `path`.
+    pub(super) fn put(&self, path: &str, content: &[u8]) -> Result<()> {
+        Ok(fs::write(self.directory.path().join("www").join(path), content)?)
+    }
+
     /// Number of requests for `target` by clients of the pair, ahead or not.
     pub(super) fn count(&self, target: &str) -> Result<usize> {
         let log = fs::read_to_string(self.directory.path().join("access.log"))?;
@@ -97,8 +102,9 @@ fn packed(program: &str, options: &[&str], content: &[u8]) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-fn brotli() -> Result<Vec<u8>> {
-    let digits = BROTLI.as_bytes().chunks(2);
+/// Bytes of `text` in hexadecimal.
+pub(super) fn hex(text: &str) -> Result<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
     let bytes: Result<_, _> = digits
         .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap_or_default(), 16))
         .collect();
@@ -122,7 +128,7 @@ fn write_contents(directory: &Path) -> Result<()> {
     }
     let gzip = packed("gzip", &["-c"], page("static").as_bytes())?;
     fs::write(root.join("static.html.gz"), gzip)?;
-    fs::write(root.join("br.html"), brotli()?)?;
+    fs::write(root.join("br.html"), hex(BROTLI)?)?;
     let zstd = packed("zstd", &["-q", "-c"], page("zstd").as_bytes())?;
     fs::write(root.join("zstd.html"), zstd)?;
     fs::write(root.join("mixed.html"), MIXED)?;
@@ -172,6 +178,7 @@ http {{
         location = /static.html {{ gzip_static on; }}
         location = /br.html {{ add_header Content-Encoding br; }}
         location = /zstd.html {{ add_header Content-Encoding zstd; }}
+        location ~ "^/bomb-(?<coding>[a-z]+)\.html$" {{ add_header Content-Encoding $coding; }}
         location = /chunked.html {{ ssi on; }}
         location /style/ {{ gzip on; }}
         location = /cookie {{ return 200 "for $http_cookie"; }}

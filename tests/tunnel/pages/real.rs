@@ -59,11 +59,11 @@ const OBJECTS: [(&str, &str, usize); 16] = [
 ];
 
 /// A site with nginx in the web, and two browsers: one behind the satellite, and one beside nginx.
-struct Real {
-    site: RealSite,
-    nginx: Nginx,
+pub(super) struct Real {
+    pub(super) site: RealSite,
+    pub(super) nginx: Nginx,
     _behind: Origin,
-    browser: Browser,
+    pub(super) browser: Browser,
     near: Browser,
 }
 
@@ -109,7 +109,7 @@ impl Real {
     }
 
     /// Asks through the pair and beside nginx; both answers have to be the same.
-    fn expect_same(&self, stream: &mut Speech, target: &str, fields: &str) -> Result<Answer> {
+    pub(super) fn expect_same(&self, stream: &mut Speech, target: &str, fields: &str) -> Result<Answer> {
         let through = ask(stream, target, &format!("User-Agent: test\r\n{fields}"))
             .with_context(|| format!("{target} through the pair"))?;
         let mut near = self.near.connect()?;
@@ -126,7 +126,7 @@ impl Real {
         Ok(through)
     }
 
-    fn expect_count(&self, target: &str, times: usize) -> Result<()> {
+    pub(super) fn expect_count(&self, target: &str, times: usize) -> Result<()> {
         let asked = self.nginx.count(target)?;
         ensure!(
             asked == times,
@@ -141,6 +141,14 @@ impl RealSite {
         match self {
             Self::Pair(pair) => &pair.0,
             Self::Sealed(sealed) => &sealed.0.site,
+        }
+    }
+
+    /// Daemon that reads pages.
+    pub(super) fn reader(&self) -> u32 {
+        match self {
+            Self::Pair(pair) => pair.0.server().id(),
+            Self::Sealed(sealed) => sealed.1.id(),
         }
     }
 
@@ -182,7 +190,7 @@ pub(super) fn pair_site(pair: Pair) -> Result<(RealSite, Browser)> {
 }
 
 /// Runs `case` with each pair, and shows the logs if it fails.
-fn with_each(name: &str, case: impl Fn(&Real) -> Result<()>) {
+pub(super) fn with_each(name: &str, case: impl Fn(&Real) -> Result<()>) {
     if !privileged(name) || !installed(name, "nginx") || !installed(name, "zstd") {
         return;
     }
@@ -196,7 +204,7 @@ fn with_each(name: &str, case: impl Fn(&Real) -> Result<()>) {
 }
 
 /// Fields of a page's request, as a browser that reads every coding sends them.
-fn page_fields() -> String {
+pub(super) fn page_fields() -> String {
     let own = HTML.replace("User-Agent: test\r\n", "");
     format!(
         "{own}Accept-Encoding: gzip, deflate, br, zstd\r\nAccept-Language: de\r\nCookie: a=1\r\n"
