@@ -1,13 +1,17 @@
 //! State of connections and of daemons that pages must not lose or share: authentication that holds for a connection, and a hub that
 //! reads its file again.
 
+use std::io::Write as _;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use bentpipe_testbed::peer::read_to_reset;
 use bentpipe_testbed::reload::reload;
 
-use super::browser::{Browser, exchange, get};
-use super::cases::{BOTH, as_it_is, on_site};
+use super::browser::{Browser, HTML, exchange, get};
+use super::cases::{BOTH, as_it_is, deny_origin, on_site};
+use super::origin::SLOW;
 use super::speech::Speech;
 use super::{T, expect_each_once};
 
@@ -74,6 +78,36 @@ fn a_hub_that_reads_its_file_again_breaks_no_page() {
                 }
                 loads.join().expect("no panic")?;
                 expect_each_once(origin, name, objects)
+            },
+        );
+    }
+}
+
+#[test]
+fn objects_that_a_client_may_not_reach_any_more_are_not_fetched() {
+    for over in BOTH {
+        on_site(
+            "a right that is taken away in a page",
+            over,
+            as_it_is,
+            Duration::ZERO,
+            |site, origin, browser| {
+                let objects: Vec<_> = (1..=12).map(|number| format!("slow+{number}")).collect();
+                let page = get(&format!("/names/{}", objects.join(",")), HTML);
+                exchange(&mut browser.connect()?, &page)?;
+                thread::sleep(Duration::from_secs(1));
+                let asked = || origin.asked().len();
+                let before = asked();
+                ensure!(before == 7, "{before} requests: not a page and six objects");
+                deny_origin(site)?;
+                // Those six have come by then, and the others would be asked for.
+                thread::sleep(SLOW + Duration::from_secs(2));
+                ensure!(asked() == before, "{} requests, not {before}", asked());
+                let mut stream = browser.connect()?;
+                stream.write_all(get("/slow/12", "").as_bytes())?;
+                read_to_reset(&mut stream)?;
+                ensure!(asked() == before, "the browser's request has come");
+                Ok(())
             },
         );
     }

@@ -5,15 +5,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use bentpipe_emulator::topology::WEB;
 use bentpipe_lab::workload::Authority;
 use bentpipe_testbed::privileged;
+use bentpipe_testbed::reload::reload;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Site, SiteConfig, fast_geo};
 
 use super::browser::Browser;
-use super::origin::Origin;
+use super::origin::{ELSEWHERE, Origin};
 use super::speech::{NAME, Over};
 use super::trusted::trust_local;
 use crate::BENTPIPE;
@@ -119,6 +120,39 @@ pub(super) fn on_site(
 
 /// Nothing of the configuration is to be another.
 pub(super) fn as_it_is(_: &mut SiteConfig) {}
+
+/// Takes from the client the right to reach the origin, while both daemons run.
+pub(super) fn deny_origin(site: &Site) -> Result<()> {
+    let file = site.topology.directory().join("server.toml");
+    let text = fs::read_to_string(&file)?;
+    let only = "only = [\"192.0.2.0/24\"]\npublic_key = \"";
+    let denied = text.replace("public_key = \"", only);
+    ensure!(denied != text, "no key in the file");
+    fs::write(&file, denied)?;
+    reload(site, "reloaded")
+}
+
+/// Has the server's machine count the packets that it sends to [`ELSEWHERE`].
+pub(super) fn count_elsewhere(site: &Site) -> Result<()> {
+    let table = format!(
+        "add table inet elsewhere; \
+         add chain inet elsewhere out {{ type filter hook output priority 0; }}; \
+         add rule inet elsewhere out ip daddr {ELSEWHERE} counter"
+    );
+    site.topology.gateway().run("nft", &[&table])?;
+    Ok(())
+}
+
+/// Packets that [`count_elsewhere`] has counted so far.
+pub(super) fn packets_elsewhere(site: &Site) -> Result<u64> {
+    let table = site
+        .topology
+        .gateway()
+        .run("nft", &["list", "table", "inet", "elsewhere"])?;
+    let mut behind = table.split("counter packets ").skip(1);
+    let number = behind.next().and_then(|text| text.split(' ').next());
+    Ok(number.context("a counter")?.parse()?)
+}
 
 /// Both schemes of pages.
 pub(super) const BOTH: [Over; 2] = [Over::Clear, Over::Trusted];

@@ -30,6 +30,7 @@ mod surprises;
 mod trusted;
 
 use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -37,9 +38,9 @@ use bentpipe_testbed::peer::{read_exactly, read_to_reset};
 use bentpipe_testbed::site::SiteConfig;
 
 use crate::{BENTPIPE, alone};
-use browser::{HTML, exchange, get};
-use cases::{BOTH, as_it_is, figure, on_site};
-use origin::{MIXED, OBJECT, Origin, answer};
+use browser::{Browser, HTML, exchange, get};
+use cases::{BOTH, as_it_is, count_elsewhere, figure, on_site, packets_elsewhere};
+use origin::{ELSEWHERE, MIXED, OBJECT, Origin, answer};
 use speech::Over;
 
 /// Round trip of the emulated satellite.
@@ -259,6 +260,7 @@ fn objects_answer_those_alone(over: Over) {
         as_it_is,
         Duration::ZERO,
         |site, origin, browser| {
+            count_elsewhere(site)?;
             let mut stream = browser.connect()?;
             let mine = "Cookie: a=1\r\n";
             let body = exchange(&mut stream, &get("/mixed", &format!("{HTML}{mine}")))?;
@@ -291,14 +293,26 @@ fn objects_answer_those_alone(over: Over) {
             }
             let used = figure(site, "used_total")?;
             ensure!(used == 1, "{used} objects used");
-            let elsewhere = origin
-                .asked()
-                .iter()
-                .any(|head| head.contains("elsewhere") || head.contains("GET /x "));
+            let followed = |head: &String| head.contains("elsewhere");
             ensure!(
-                !elsewhere,
-                "links to other hosts, or a redirect, were followed"
+                !origin.asked().iter().any(followed),
+                "a redirect was followed"
             );
+            ensure!(
+                packets_elsewhere(site)? == 0,
+                "links or redirects to another host were followed"
+            );
+            // Whoever asks for that host is seen.
+            let other = Browser {
+                origin: SocketAddr::new(ELSEWHERE.into(), over.port()),
+                ..browser.clone()
+            };
+            let _ = other.connect()?.write_all(get("/", HTML).as_bytes());
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while packets_elsewhere(site)? == 0 {
+                ensure!(Instant::now() < deadline, "no packet is counted");
+                std::thread::sleep(Duration::from_millis(50));
+            }
             Ok(())
         },
     );

@@ -1,7 +1,7 @@
 //! A web server whose answers are functions of the path, and which remembers what it was asked.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -332,6 +332,7 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
         }
         "/mixed" => with("200 OK", html, MIXED.as_bytes()),
         "/redirect" => with("302 Found", "Location: /o/elsewhere\r\n", b""),
+        "/redirect-away" => with("302 Found", "Location: http://10.30.0.251/o/away\r\n", b""),
         "/sets-cookie" => with("200 OK", "Set-Cookie: b=2\r\n", b"cookie"),
         "/varies" => with("200 OK", "Vary: Accept\r\n", head_accept(head).as_bytes()),
         "/who" => with("200 OK", "", cookie(head).as_bytes()),
@@ -351,7 +352,10 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
 /// A page whose objects may not, or cannot, be used ahead, and two that can.
 pub(super) const MIXED: &str = "<link rel=stylesheet href=/o/style><img src=/redirect><img src=/sets-cookie>\
     <img src=/varies><img src=/who><img src=/chunked><img src=/short><img src=/until-close><img src=/large>\
-    <img src=//192.0.2.9/elsewhere><img src=http://192.0.2.9/x>";
+    <img src=//10.30.0.251/elsewhere><img src=http://10.30.0.251/x><img src=/redirect-away>";
+
+/// Address that [`MIXED`] links and redirects to, which nobody has.
+pub(super) const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 251);
 
 fn head_accept(head: &str) -> String {
     field(head, "accept")

@@ -1,6 +1,5 @@
 //! Pages of DSSL whose hub is refused by the origin's machine, or dies, and what is no page.
 
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,11 +8,10 @@ use anyhow::{Result, ensure};
 use bentpipe_emulator::topology::WEB;
 use bentpipe_testbed::peer::{read_exactly, read_to_the_end};
 use bentpipe_testbed::privileged;
-use bentpipe_testbed::reload::reload;
 
 use super::altering::Harm;
 use super::browser::{HTML, exchange, get};
-use super::cases::{figure, served};
+use super::cases::{deny_origin, figure, served};
 use super::origin::answer;
 use super::sealed::{AS_IT_SHOULD_BE, Case, Sealed, load};
 
@@ -91,15 +89,7 @@ fn a_hub_whose_client_may_not_reach_the_origin_counts_each_time() {
     }
     Sealed::start(&AS_IT_SHOULD_BE).expect("a site").run(|it| {
         load(&it.browser, "before-1", 1)?;
-        let file = it.site.topology.directory().join("server.toml");
-        let text = fs::read_to_string(&file)?;
-        let denied = text.replace(
-            "public_key = \"",
-            "only = [\"192.0.2.0/24\"]\npublic_key = \"",
-        );
-        ensure!(denied != text, "no key in the file");
-        fs::write(&file, denied)?;
-        reload(&it.site, "reloaded")?;
+        deny_origin(&it.site)?;
         let tries = 24;
         for _ in 0..tries {
             // What the browser hears is another test's.
