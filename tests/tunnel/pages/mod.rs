@@ -17,6 +17,7 @@ mod multiplexed;
 mod never_worse;
 mod nginx;
 mod origin;
+mod origin_bounds;
 mod origin_reading;
 mod origins;
 mod packed;

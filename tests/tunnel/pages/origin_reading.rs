@@ -18,13 +18,16 @@ use super::origins::{Alone, SOON, connect_from};
 use super::speech::NAME;
 
 /// A client that has a hub, at this address.
-struct Terminal(StreamOwned<ClientConnection, TcpStream>);
+pub(super) struct Terminal(StreamOwned<ClientConnection, TcpStream>);
 
 impl Terminal {
     fn connect(alone: &Alone, from: [u8; 4]) -> Result<Self> {
-        let tls = alone
-            .certified
-            .trust_shown(&PrivateKey::generate()?, ALPN_K1)?;
+        Self::connect_as(alone, from, &PrivateKey::generate()?)
+    }
+
+    /// Connects as the client with this key.
+    pub(super) fn connect_as(alone: &Alone, from: [u8; 4], key: &PrivateKey) -> Result<Self> {
+        let tls = alone.certified.trust_shown(key, ALPN_K1)?;
         let tcp = connect_from(from, alone.address)?;
         tcp.set_read_timeout(Some(SOON))?;
         let mut stream = StreamOwned::new(
@@ -38,7 +41,12 @@ impl Terminal {
 
     /// Loads a page that is long to read.
     fn load_costly(&mut self, name: &str) -> Result<()> {
-        let head = get(&format!("/costly/{name}"), HTML);
+        self.load(&format!("/costly/{name}"))
+    }
+
+    /// Loads the page at `target`.
+    pub(super) fn load(&mut self, target: &str) -> Result<()> {
+        let head = get(target, HTML);
         let expected = answer(&head);
         self.0.write_all(head.as_bytes())?;
         ensure!(

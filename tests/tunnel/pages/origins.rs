@@ -86,7 +86,7 @@ impl Alone {
     }
 
     /// Connects as the hub with this key.
-    fn connect_as(&self, key: &PrivateKey) -> Result<HubStream> {
+    pub(super) fn connect_as(&self, key: &PrivateKey) -> Result<HubStream> {
         let tls = self.certified.trust_shown(key, ALPN_HUB)?;
         let connection = ClientConnection::new(tls, ServerName::try_from(NAME)?)?;
         let tcp = TcpStream::connect(self.address)?;
@@ -131,7 +131,7 @@ impl Alone {
         }
     }
 
-    fn reload(&self, says: &str) -> Result<()> {
+    pub(super) fn reload(&self, says: &str) -> Result<()> {
         let pid = i32::try_from(self.daemon.id()).ok().and_then(Pid::from_raw);
         kill_process(pid.context("a process")?, Signal::HUP)?;
         self.daemon.wait_for(says, SOON);
