@@ -9,7 +9,7 @@ use anyhow::Result;
 use bentpipe_tunnel::engine::identity::{self, PrivateKey};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::version::TLS13;
+use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use super::speech::NAME;
@@ -68,7 +68,7 @@ impl Certified {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.der().clone())?;
         let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_protocol_versions(&[&TLS13])?
+            .with_protocol_versions(&[&TLS13, &TLS12])?
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];

@@ -16,6 +16,7 @@ mod large;
 mod multiplexed;
 mod never_worse;
 mod nginx;
+mod old_servers;
 mod origin;
 mod origin_bounds;
 mod origin_reading;
@@ -179,6 +180,11 @@ fn conversations() -> Vec<(&'static str, String)> {
         ("no chunks", one("/malformed-chunks")),
         ("until the end", one("/until-close")),
         ("less than promised", one("/short")),
+        ("a server of HTTP/1.0", one("/old")),
+        (
+            "a page of HTTP/1.0",
+            get("/old-page", &format!("{HTML}{close}")),
+        ),
         ("early hints", one("/hints")),
         ("HTTP/1.0", "GET /o/1 HTTP/1.0\r\n\r\n".into()),
         (

@@ -138,10 +138,11 @@ fn objects_of_one_connection_are_there_when_they_are_asked_for() {
 
 #[test]
 fn every_answer_is_the_origins() {
-    let cases: [(&str, &str, &str, u16, Vec<u8>); 10] = [
+    let cases: [(&str, &str, &str, u16, Vec<u8>); 11] = [
         ("GET", "/o/1", "", 200, payload(OBJECT)),
         ("GET", "/chunked", "", 200, b"Wikipedia".to_vec()),
         ("GET", "/until-close", "", 200, payload(50_000)),
+        ("GET", "/old", "", 200, payload(50_000)),
         ("GET", "/redirect", "", 302, Vec::new()),
         ("GET", "/hints", "", 200, b"hinted".to_vec()),
         ("GET", "/empty", "", 204, Vec::new()),

@@ -51,17 +51,17 @@ pub(super) fn objects(name: &str) -> Vec<String> {
 }
 
 impl Nginx {
-    /// Serves `listen` in the web, in TLS if that is port 443, with the certificate of `certified`; asks `behind` for what is below
-    /// `/behind/`.
+    /// Serves `listen` in the web, in TLS of these `versions` if that is port 443, with the certificate of `certified`; asks `behind` for what
+    /// is below `/behind/`.
     pub(super) fn start(
         site: &Site,
-        certified: &Certified,
+        (certified, versions): (&Certified, &str),
         listen: SocketAddr,
         behind: SocketAddr,
     ) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         write_contents(directory.path())?;
-        let text = configuration(directory.path(), certified, listen, behind);
+        let text = configuration(directory.path(), (certified, versions), listen, behind);
         let file = directory.path().join("nginx.conf");
         fs::write(&file, text)?;
         let mut command = Command::new("nginx");
@@ -77,7 +77,10 @@ impl Nginx {
 
     /// Serves `content` below `/` as `path`.
     pub(super) fn put(&self, path: &str, content: &[u8]) -> Result<()> {
-        Ok(fs::write(self.directory.path().join("www").join(path), content)?)
+        Ok(fs::write(
+            self.directory.path().join("www").join(path),
+            content,
+        )?)
     }
 
     /// Number of requests for `target` by clients of the pair, ahead or not.
@@ -143,7 +146,7 @@ fn write_contents(directory: &Path) -> Result<()> {
 
 fn configuration(
     directory: &Path,
-    certified: &Certified,
+    (certified, versions): (&Certified, &str),
     listen: SocketAddr,
     behind: SocketAddr,
 ) -> String {
@@ -170,7 +173,7 @@ http {{
     gzip_types text/css;
     server {{
         listen {listen}{tls};
-        ssl_protocols TLSv1.2 TLSv1.3;
+        ssl_protocols {versions};
         ssl_certificate {certificate}/site.pem;
         ssl_certificate_key {certificate}/site.key;
         root {at}/www;

@@ -246,7 +246,13 @@ pub(super) fn target(head: &str) -> &str {
 
 /// True if the origin ends the connection with its answer.
 fn closes(head: &str) -> bool {
-    let ends = ["/until-close", "/short", "/malformed-chunks"];
+    let ends = [
+        "/until-close",
+        "/short",
+        "/malformed-chunks",
+        "/old",
+        "/old-page",
+    ];
     head.contains("Connection: close") || head.contains("HTTP/1.0") || ends.contains(&target(head))
 }
 
@@ -339,6 +345,8 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
         "/chunked" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: T\r\n\r\n4;e=1\r\nWiki\r\n5\r\npedia\r\n0\r\nT: 1\r\n\r\n".to_vec(),
         "/malformed-chunks" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nWiki".to_vec(),
         "/cut" => b"HTTP/1.1 200 OK\r\n\r\nuntil the end".to_vec(),
+        "/old" => [b"HTTP/1.0 200 OK\r\nServer: old\r\n\r\n".to_vec(), payload(50_000)].concat(),
+        "/old-page" => b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n<!doctype html><img src=/old><img src=/o/old>".to_vec(),
         "/until-close" => [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), payload(50_000)].concat(),
         "/short" => b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort".to_vec(),
         "/hints" => [b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n".to_vec(), with("200 OK", "", b"hinted")].concat(),

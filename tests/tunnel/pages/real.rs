@@ -58,6 +58,10 @@ const OBJECTS: [(&str, &str, usize); 16] = [
     ("/behind/o/1", "Cookie: a=1\r\n", 1),
 ];
 
+/// Fields by which a browser asks for the objects of a page that was asked for with [`page_fields`].
+pub(super) const OBJECT_FIELDS: &str =
+    "Accept-Encoding: gzip, deflate, br, zstd\r\nCookie: a=1\r\n";
+
 /// A site with nginx in the web, and two browsers: one behind the satellite, and one beside nginx.
 pub(super) struct Real {
     pub(super) site: RealSite,
@@ -75,7 +79,8 @@ pub(super) enum RealSite {
 }
 
 impl Real {
-    fn start(pair: Pair) -> Result<Self> {
+    /// Starts all of it; nginx speaks these `versions` of TLS.
+    pub(super) fn start(pair: Pair, versions: &str) -> Result<Self> {
         let local = |port| SocketAddr::new(IpAddr::from([127, 0, 0, 1]), port);
         let (clear, behind) = (local(8081), local(9000));
         let (site, browser) = match pair {
@@ -100,7 +105,7 @@ impl Real {
             },
         };
         Ok(Self {
-            nginx: Nginx::start(own, certified, near.origin, behind)?,
+            nginx: Nginx::start(own, (certified, versions), near.origin, behind)?,
             _behind: Origin::start(&web, behind, None, Duration::ZERO)?,
             site,
             browser,
@@ -109,7 +114,12 @@ impl Real {
     }
 
     /// Asks through the pair and beside nginx; both answers have to be the same.
-    pub(super) fn expect_same(&self, stream: &mut Speech, target: &str, fields: &str) -> Result<Answer> {
+    pub(super) fn expect_same(
+        &self,
+        stream: &mut Speech,
+        target: &str,
+        fields: &str,
+    ) -> Result<Answer> {
         let through = ask(stream, target, &format!("User-Agent: test\r\n{fields}"))
             .with_context(|| format!("{target} through the pair"))?;
         let mut near = self.near.connect()?;
@@ -195,7 +205,7 @@ pub(super) fn with_each(name: &str, case: impl Fn(&Real) -> Result<()>) {
         return;
     }
     for pair in PAIRS {
-        let real = Real::start(pair).expect("a site");
+        let real = Real::start(pair, "TLSv1.2 TLSv1.3").expect("a site");
         let result = case(&real);
         let fault =
             |error: anyhow::Error| format!("{pair:?}: {error:#}\n{}", real.site.site().logs());
@@ -215,7 +225,6 @@ pub(super) fn page_fields() -> String {
 fn pages_in_every_coding_have_their_objects_ahead() {
     with_each("pages in every coding", |real| {
         let fields = page_fields();
-        let object = "Accept-Encoding: gzip, deflate, br, zstd\r\nCookie: a=1\r\n";
         for (number, name) in PAGES.into_iter().enumerate() {
             let mut stream = real.browser.connect()?;
             let answer = real.expect_same(&mut stream, &format!("/{name}.html"), &fields)?;
@@ -227,7 +236,7 @@ fn pages_in_every_coding_have_their_objects_ahead() {
                 answer.head
             );
             for target in objects(name) {
-                real.expect_same(&mut stream, &target, object)?;
+                real.expect_same(&mut stream, &target, OBJECT_FIELDS)?;
                 real.expect_count(&target, 1)?;
             }
             let used = figure(real.site.site(), "used_total")?;
