@@ -1,15 +1,19 @@
-//! Early hints (status 103) of a real web server, Node's: they cross as they come, and the page behind them has its objects ahead.
+//! A real web server, Node's: early hints (status 103) cross as they come, and the page behind them has its objects ahead; and WebSockets.
 
+use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use bentpipe_emulator::topology::{Process, WEB};
+use bentpipe_testbed::peer::{read_exactly, read_to_the_end};
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::Site;
 use bentpipe_testbed::{installed, privileged};
 
+use super::S;
 use super::answers::{shown, without_dates};
 use super::browser::{Browser, HTML, get};
 use super::cases::figure;
@@ -18,7 +22,8 @@ use super::real::{Pair, pair_site};
 use super::sealed::{AS_IT_SHOULD_BE, Sealed};
 use super::sessions::second_origin;
 
-/// Server of a page of two images, which is hinted at twice before it is there; each image is hinted at as well.
+/// Server of a page of two images, which is hinted at twice before it is there; each image is hinted at as well. On a WebSocket it repeats what
+/// is said, the last word included.
 const SERVER: &str = r#"
 const [host, port, certificate, key] = process.argv.slice(1);
 const fs = require('fs');
@@ -36,6 +41,25 @@ const answer = (request, response) => {
 const server = key
     ? require('https').createServer({ cert: fs.readFileSync(certificate), key: fs.readFileSync(key) }, answer)
     : require('http').createServer(answer);
+server.on('upgrade', (request, socket, first) => {
+    const key = request.headers['sec-websocket-key'] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
+    const accept = require('crypto').createHash('sha1').update(key).digest('base64');
+    socket.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n' +
+        `Sec-WebSocket-Accept: ${accept}\r\n\r\n`);
+    let held = Buffer.alloc(0);
+    socket.on('data', (bytes) => {
+        held = Buffer.concat([held, bytes]);
+        while (held.length >= 6 && held.length >= 6 + (held[1] & 127)) {
+            const length = held[1] & 127;
+            const [mask, masked] = [held.subarray(2, 6), held.subarray(6, 6 + length)];
+            socket.write(Buffer.from([held[0], length]));
+            socket.write(Buffer.from(masked.map((byte, at) => byte ^ mask[at % 4])));
+            if ((held[0] & 15) === 8) socket.end();
+            held = held.subarray(6 + length);
+        }
+    });
+    socket.unshift(first);
+});
 server.listen(Number(port), host, () => console.error('ready'));
 "#;
 
@@ -93,8 +117,49 @@ fn expect_same(site: &Site, browser: &Browser, near: &Browser) -> Result<()> {
     Ok(())
 }
 
+/// Opens a WebSocket (RFC 6455), says a text, bytes, and that it closes, and hears each of them.
+fn expect_websocket(browser: &Browser) -> Result<()> {
+    let mut stream = browser.connect()?;
+    // Key and answer are those of §1.3.
+    let fields = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    stream.write_all(get("/socket", fields).as_bytes())?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(read_exactly(&mut stream, 1)?);
+    }
+    let head = String::from_utf8(head)?;
+    ensure!(
+        head.starts_with("HTTP/1.1 101 ")
+            && head.contains("\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"),
+        "{head}"
+    );
+    let words: [(u8, &[u8]); 3] = [
+        (1, b"GET / HTTP/1.1"),
+        (2, b"\0\r\n\r\n\xff"),
+        (8, b"\x03\xe8"),
+    ];
+    for (kind, word) in words {
+        let (kind, length, mask) = (0x80 | kind, u8::try_from(word.len())?, [7, 0, 0xff, 0x5c]);
+        let mut frame = vec![kind, 0x80 | length];
+        frame.extend(mask);
+        frame.extend(
+            word.iter()
+                .zip(mask.iter().cycle())
+                .map(|(byte, mask)| byte ^ mask),
+        );
+        stream.write_all(&frame)?;
+        let heard = read_exactly(&mut stream, 2 + word.len())?;
+        ensure!(heard == [&[kind, length], word].concat(), "{heard:?}");
+        // A browser is in no hurry.
+        thread::sleep(S);
+    }
+    let (more, _) = read_to_the_end(&mut stream);
+    ensure!(more.is_empty(), "{more:?} behind the last word");
+    Ok(())
+}
+
 #[test]
-fn early_hints_of_a_real_server_cross_and_hinder_no_object() -> Result<()> {
+fn early_hints_and_web_sockets_of_a_real_server_cross_and_hinder_no_object() -> Result<()> {
     let name = "early hints of Node";
     if !privileged(name) || !installed(name, "node") {
         return Ok(());
@@ -110,7 +175,8 @@ fn early_hints_of_a_real_server_cross_and_hinder_no_object() -> Result<()> {
                 _ => None,
             },
         };
-        let result = expect_same(own.site(), &browser, &near);
+        let result =
+            expect_same(own.site(), &browser, &near).and_then(|()| expect_websocket(&browser));
         assert!(
             result.is_ok(),
             "{pair:?}: {:#}\n{}",
@@ -128,7 +194,8 @@ fn early_hints_of_a_real_server_cross_and_hinder_no_object() -> Result<()> {
             origin: behind,
             tls: None,
         };
-        expect_same(&it.site, &browser, &near)
+        expect_same(&it.site, &browser, &near)?;
+        expect_websocket(&browser)
     });
     Ok(())
 }
