@@ -297,7 +297,7 @@ fn a_page_loads_whatever_its_hub_does() {
                 let path = format!("/o/altered-4-{i}");
                 ensure!(it.web.count(&path) >= 1, "{path} was not asked for");
             }
-            Ok(())
+            it.expect_hub_holds_nothing().map(drop)
         });
     }
 }

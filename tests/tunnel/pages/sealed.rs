@@ -30,6 +30,12 @@ use crate::BENTPIPE;
 /// Cookie that nobody on the way may see.
 const COOKIE: &str = "Cookie: canary=5c1b-in-no-memory-of-a-hub\r\n";
 
+/// Part of [`COOKIE`].
+const CANARY: &[u8] = b"canary=5c1b-in-no-memory-of-a-hub";
+
+/// Field of the answers to all that [`load`] asks for.
+const HEADER: &[u8] = b"X-Odd-CASE: 1\r\n";
+
 /// Address of an origin that somebody stands before.
 const BEHIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8443);
 
@@ -131,6 +137,21 @@ impl Sealed {
         Ok(status(&self.certified.path("origin.sock"))?["origin"].clone())
     }
 
+    /// Memory of the hub, which has nothing of what [`load`] has asked for, and been answered.
+    pub(super) fn expect_hub_holds_nothing(&self) -> Result<Vec<u8>> {
+        let hub = memory(self.site.server().id())?;
+        let canaries: [(&str, &[u8]); 4] = [
+            ("page", b"<p>The end.</p>"),
+            ("cookie", CANARY),
+            ("field of an answer", HEADER),
+            ("object", &payload(OBJECT)[100..164]),
+        ];
+        for (what, canary) in canaries {
+            ensure!(!holds(&hub, canary), "the hub's memory holds the {what}");
+        }
+        Ok(hub)
+    }
+
     /// Runs `case`, and shows the logs if it fails.
     pub(super) fn run(self, case: impl FnOnce(&Self) -> Result<()>) {
         let result = case(&self);
@@ -203,24 +224,16 @@ fn sealed_objects_come_ahead_and_the_hub_sees_none() {
                 .as_u64()
                 .unwrap_or_default();
             ensure!(dropped == 0, "{dropped} objects dropped");
-            let hub = memory(it.site.server().id())?;
-            let own = memory(it.site.client().id())?;
-            let canaries: [(&str, &[u8]); 3] = [
-                ("page", b"<p>The end.</p>"),
-                ("cookie", b"canary=5c1b-in-no-memory-of-a-hub"),
-                ("object", &payload(OBJECT)[100..164]),
-            ];
-            for (what, canary) in canaries {
-                ensure!(!holds(&hub, canary), "the hub's memory holds the {what}");
-            }
+            let hub = it.expect_hub_holds_nothing()?;
             ensure!(
                 holds(&hub, b"/o/second-10-0"),
                 "the hub has no links: nothing was looked at"
             );
-            ensure!(
-                holds(&own, canaries[1].1),
-                "the client's memory holds no cookie"
-            );
+            let own = memory(it.site.client().id())?;
+            for canary in [CANARY, HEADER] {
+                let text = String::from_utf8_lossy(canary);
+                ensure!(holds(&own, canary), "the client's memory holds no {text}");
+            }
             Ok(())
         });
     }
