@@ -32,9 +32,13 @@ pub struct Answer {
 pub enum Asked {
     /// Nothing, or nothing that answers this request.
     Absent,
-    /// An object that is on its way: ask again when something has changed. With it the moment at which something of it has come last,
-    /// or, before its first byte, something of its page's objects.
-    Promised(Instant),
+    /// An object that is on its way: ask again when something has changed.
+    Promised {
+        /// Moment at which something of it has come last, or, before its first byte, something of its page's objects.
+        moved: Instant,
+        /// Moment at which something of it has come last, or, before its first byte, at which an object of its page was promised, has begun or ended.
+        turned: Instant,
+    },
     /// An answer, given once.
     Ready(Answer),
 }
@@ -72,6 +76,8 @@ struct Page<K> {
     bytes: u64,
     /// Moment at which something of its objects has come last.
     moved: Option<Instant>,
+    /// Moment at which one of them was promised, has begun or ended last.
+    turned: Option<Instant>,
 }
 
 struct Object {
@@ -119,6 +125,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
             last: 0,
             bytes: 0,
             moved: None,
+            turned: None,
         };
         self.pages.insert(id, page);
         id
@@ -127,6 +134,11 @@ impl<K: Clone + Eq + Hash> Store<K> {
     /// A frame about an object of `page` has come. False: its sender breaks the protocol.
     pub fn on_frame(&mut self, now: Instant, page: PageId, frame: Frame) -> bool {
         self.sweep(now);
+        if !matches!(frame, Frame::Data { .. })
+            && let Some(page) = self.pages.get_mut(&page)
+        {
+            page.turned = Some(now);
+        }
         match frame {
             Frame::Promise { id, target } => self.promise(now, page, id, &target),
             Frame::Head { id, bytes } | Frame::Data { id, bytes } => {
@@ -176,9 +188,14 @@ impl<K: Clone + Eq + Hash> Store<K> {
             && assumed.agrees(request, "cookie");
         let answers = alike && object.answers(request);
         if answers && object.whole.is_none() {
-            let of_page = self.pages.get(&object.page).and_then(|page| page.moved);
-            let of_page = of_page.filter(|_| object.bytes.is_empty());
-            return Asked::Promised(of_page.unwrap_or(object.moved));
+            let page = self.pages.get(&object.page);
+            let page = page.filter(|_| object.bytes.is_empty());
+            let own = Some(object.moved);
+            let (moved, turned) = page.map_or((own, own), |page| (page.moved, page.turned));
+            return Asked::Promised {
+                moved: moved.unwrap_or(object.moved),
+                turned: turned.unwrap_or(object.moved),
+            };
         }
         let Some(object) = self.drop_object(&place) else {
             return Asked::Absent;

@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(6);
 /// Time for which a client waits for an object that a hub has promised while nothing comes of it.
 const SEALED_PATIENCE: Duration = Duration::from_secs(3);
 
+/// Time for which a client waits for an object of which nothing comes while others of its page neither begin nor end.
+const TURN: Duration = Duration::from_secs(30);
+
 /// Objects of one page that are fetched ahead.
 const MOST_OBJECTS: u64 = 64;
 
@@ -117,6 +120,27 @@ fn objects_stall(origin: &Origin, browser: &Browser, patience: Duration) -> Resu
     })?;
     thread::sleep(SILENCE);
     Ok(())
+}
+
+#[test]
+fn an_object_behind_others_that_never_end_is_asked_for_after_all() {
+    on_site(
+        "objects that never end",
+        Over::Clear,
+        as_it_is,
+        Duration::ZERO,
+        |_, origin, browser| {
+            let (mut stream, began) = (browser.connect()?, Instant::now());
+            let cameras: Vec<_> = (0..6).map(|number| format!("trickle+{number}")).collect();
+            let page = format!("/names/{},o+behind", cameras.join(","));
+            exchange(&mut stream, &get(&page, HTML))?;
+            expect_answer(&mut stream, "/o/behind", "")?;
+            let took = began.elapsed();
+            println!("behind objects that never end: {took:?}");
+            ensure!(took < TURN + 4 * S + SLACK, "the object took {took:?}");
+            super::expect_once(origin, &["/trickle/5", "/o/behind"])
+        },
+    );
 }
 
 #[test]

@@ -190,6 +190,17 @@ fn speaks(head: &str, stream: &mut Speech, counts: &Counts) -> Result<bool> {
         thread::sleep(SLOW);
         counts.ahead.fetch_sub(1, Ordering::Relaxed);
     }
+    if ahead && target.starts_with("/trickle/") {
+        // As the picture of a camera comes, for as long as anybody looks.
+        let whole = answer(head);
+        let (first, rest) = whole.split_at(whole.len() - TRICKLE);
+        stream.write_all(first)?;
+        for byte in rest.chunks(1) {
+            stream.write_all(byte)?;
+            thread::sleep(Duration::from_secs(1));
+        }
+        return Ok(false);
+    }
     if target == "/endless" || ahead && target.starts_with("/endless/") {
         // Until whoever asked has had enough.
         loop {
@@ -207,6 +218,9 @@ fn speaks(head: &str, stream: &mut Speech, counts: &Counts) -> Result<bool> {
     counts.silent.fetch_sub(1, Ordering::Relaxed);
     Ok(false)
 }
+
+/// Bytes of an object that come a second apart.
+const TRICKLE: usize = 120;
 
 /// Bytes of a head that come each by itself.
 const PIECES: usize = 400;
@@ -316,7 +330,10 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
     }
     if let Some(name) = target.strip_prefix("/window/") {
         let page = windowed(name);
-        let head = format!("HTTP/1.1 200 OK\r\n{html}Content-Encoding: zstd\r\nContent-Length: {}\r\n\r\n", page.len() + 1);
+        let head = format!(
+            "HTTP/1.1 200 OK\r\n{html}Content-Encoding: zstd\r\nContent-Length: {}\r\n\r\n",
+            page.len() + 1
+        );
         return [head.into_bytes(), page].concat();
     }
     match target {
@@ -326,6 +343,7 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
         }
         _ if target.starts_with("/refused/") => with("403 Forbidden", "", b"not for you"),
         "/more" => with("200 OK", "", b"as promised"),
+        _ if target.starts_with("/two/") => with("200 OK", "", &payload(2 << 20)),
         _ if target.starts_with("/three/") => with("200 OK", "", &payload(3 << 20)),
         "/long" => with("200 OK", "", &payload(LONG)),
         "/chunked-3m" => chunks(3 << 20),

@@ -117,6 +117,14 @@ fn an_object_that_nobody_wants_is_dropped_after_a_minute() {
     assert_eq!((store.bytes(), store.figures().expired), (0, 1));
 }
 
+/// An object of whose page something has come last at `moment`, the first bytes of one of its objects included.
+fn promised(moment: Instant) -> Asked {
+    Asked::Promised {
+        moved: moment,
+        turned: moment,
+    }
+}
+
 #[test]
 fn a_promise_holds_its_request_until_it_is_kept_or_not() {
     let asked = request("/a", "");
@@ -124,9 +132,9 @@ fn a_promise_holds_its_request_until_it_is_kept_or_not() {
         let (mut store, now) = (Store::default(), start());
         let page = store.begin(0, request("/", ""));
         assert!(store.on_frame(now, page, promise(1, "/a")));
-        assert_eq!(store.ask(now, &0, &asked), Asked::Promised(now));
+        assert_eq!(store.ask(now, &0, &asked), promised(now));
         assert!(store.on_frame(now, page, head(1, "")));
-        assert_eq!(store.ask(now, &0, &asked), Asked::Promised(now));
+        assert_eq!(store.ask(now, &0, &asked), promised(now));
         match failure {
             Some(failure) => assert!(store.on_frame(now, page, failure)),
             None => store.end(page),
@@ -143,18 +151,35 @@ fn who_waits_hears_when_something_has_come_last() {
     let at = |seconds| start + Duration::from_secs(seconds);
     assert!(store.on_frame(at(0), page, promise(1, "/a")));
     assert!(store.on_frame(at(1), page, promise(2, "/b")));
-    let moved =
+    assert!(store.on_frame(at(1), page, promise(3, "/c")));
+    let moments =
         |store: &mut Store<u8>, target: &str| match store.ask(at(9), &0, &request(target, "")) {
-            Asked::Promised(moved) => (moved - start).as_secs(),
+            Asked::Promised { moved, turned } => [moved, turned].map(|it| (it - start).as_secs()),
             other => panic!("{other:?}"),
         };
-    assert_eq!(moved(&mut store, "/a"), 1, "another promise of the page");
+    assert_eq!(
+        moments(&mut store, "/a"),
+        [1, 1],
+        "another promise of the page"
+    );
     assert!(store.on_frame(at(2), page, head(1, "")));
     assert!(store.on_frame(at(4), page, head(2, "")));
-    assert_eq!(moved(&mut store, "/a"), 2, "that of another is none of it");
-    let bytes = Bytes::from_static(b"more");
-    assert!(store.on_frame(at(5), page, Frame::Data { id: 1, bytes }));
-    assert_eq!(moved(&mut store, "/a"), 5);
+    assert_eq!(
+        moments(&mut store, "/a"),
+        [2, 2],
+        "that of another is none of it"
+    );
+    let more = |id| Frame::Data {
+        id,
+        bytes: Bytes::from_static(b"more"),
+    };
+    assert!(store.on_frame(at(5), page, more(1)));
+    assert_eq!(moments(&mut store, "/a"), [5, 5]);
+    // What goes on and on brings nobody's turn nearer.
+    assert_eq!(moments(&mut store, "/c"), [5, 4]);
+    assert!(store.on_frame(at(6), page, Frame::Failed { id: 2 }));
+    assert!(store.on_frame(at(7), page, more(1)));
+    assert_eq!(moments(&mut store, "/c"), [7, 6]);
 }
 
 #[test]
@@ -163,7 +188,7 @@ fn nobody_waits_for_what_is_not_for_him() {
     let page = store.begin(0, request("/", ""));
     store.on_frame(now, page, promise(1, "/a"));
     let asked = request("/a", "Accept: image/*\r\n");
-    assert_eq!(store.ask(now, &0, &asked), Asked::Promised(now));
+    assert_eq!(store.ask(now, &0, &asked), promised(now));
     store.on_frame(now, page, head(1, "Vary: Accept\r\n"));
     assert_eq!(
         store.ask(now, &0, &asked),

@@ -63,6 +63,10 @@ const EITHER_FIRST: Duration = Duration::from_millis(60);
 /// asked for the object once more, as it would have been without a promise. Most outages of a link are shorter.
 const PROMISED_SILENCE: Duration = Duration::from_secs(6);
 
+/// Time for which none of a page's objects may begin or end while a request waits for one of which nothing has come; then the server is asked
+/// for it. What stands in front of it may go on for ever, as the picture of a camera does.
+const PROMISED_TURN: Duration = Duration::from_secs(30);
+
 /// Time for which nothing may come of an object that a hub has promised and a request waits for; then the page's own connection is asked.
 const SEALED_SILENCE: Duration = Duration::from_secs(3);
 
@@ -295,9 +299,10 @@ impl Pages {
                     }
                     let _ = timeout_at(until, changed).await;
                 }
-                Asked::Promised(moved) => {
+                Asked::Promised { moved, turned } => {
                     let moves_by = Instant::from_std(moved) + silence;
-                    let until = patience.map_or(moves_by, |until| until.min(moves_by));
+                    let until = moves_by.min(Instant::from_std(turned) + PROMISED_TURN);
+                    let until = patience.map_or(until, |patience| until.min(patience));
                     if Instant::now() >= until {
                         return None;
                     }
