@@ -22,8 +22,9 @@ const OPEN_TAIL: usize = 12;
 /// Length of a BLOB before its zone.
 const BLOB_HEAD: usize = 11;
 
-/// Bytes that a payload zone of LES has beside the payload: its number and its tag.
-const ZONE: usize = 20;
+/// Bytes that a zone of LES has beside the payload: the SPI to which the zone is bound, its number and
+/// its tag.
+const ZONE: usize = 24;
 
 /// Longest payload in LES, bytes: 1404 without the headers of IPv4 and TCP.
 const LONGEST_ZONED: u16 = 1364;
@@ -40,7 +41,7 @@ pub type Scope = [u8; 16];
 pub enum Form {
     /// A blob is the payload itself.
     Clear,
-    /// A blob is a payload zone of LES.
+    /// A blob is a payload zone of LES, behind the SPI of its association.
     Zones,
 }
 

@@ -200,6 +200,30 @@ impl LayeredSite {
         client.context("no client runs")?.signal(Signal::HUP)
     }
 
+    /// Adds a PEP that nobody knows to the client's list: a new association begins, as an hour later, and this waits for it.
+    pub(super) fn renew(&self) -> Result<()> {
+        let associations = || -> Result<Option<u64>> {
+            Ok(self.status(Role::Client)?["les"]["associations_total"].as_u64())
+        };
+        let before = associations()?;
+        let directory = self.site.topology.directory();
+        let stranger = keys::generate(BENTPIPE, &directory.join("spare.key"))?;
+        let file = directory.join("client.toml");
+        let text = fs::read_to_string(&file)?;
+        let spare = format!(
+            "[[les.pep]]\nname = \"spare\"\naddress = \"{GATEWAY_SAT}:4503\"\npublic_key = \"{stranger}\"\n"
+        );
+        fs::write(&file, text + &spare)?;
+        let client = self.daemons[Role::Client as usize].as_ref();
+        client.context("no client runs")?.signal(Signal::HUP)?;
+        let deadline = Instant::now() + SOON;
+        while associations()? <= before {
+            ensure!(Instant::now() < deadline, "no new association");
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
     /// Takes all PEPs from the client's list, and waits until they have no keys of it.
     pub(super) fn revoke(&self) -> Result<()> {
         self.take_off(None)?;

@@ -8,6 +8,7 @@ mod layered;
 mod layered_site;
 mod messages;
 mod orders;
+mod renewed;
 mod silence;
 mod site;
 mod surroundings;

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use bentpipe_sealed::les::{Discarded, Pair, PepUnopened, Toward};
+use bentpipe_sealed::les::{Discarded, Grants, Pair, PepUnopened, PepUnwritten, Spi, Toward};
 use bentpipe_segments::Scope;
 use bytes::{Bytes, BytesMut};
 
-use super::les::{HeaderKeys, OpenedPacket, StaysClosed};
+use super::les::{HeaderKeys, OpenedPacket, StaysClosed, StaysUnwritten};
 use super::setup::bound;
 use crate::config::PepLes;
 use crate::keys::{PrivateKey, PublicKey};
@@ -106,14 +106,38 @@ pub(super) struct GrantedKeys {
 
 impl HeaderKeys for GrantedKeys {
     fn open(&mut self, now: Instant, datagram: &Bytes) -> Result<OpenedPacket, StaysClosed> {
-        let mut grants = self.door.grants();
-        let opened = grants.open(now, datagram).map_err(|why| match why {
+        HeaderKeys::open(&mut *self.door.grants(), now, datagram)
+    }
+
+    fn write(
+        &mut self,
+        now: Instant,
+        pair: (&Scope, Toward),
+        parts: (&[u8], Option<(Spi, &[u8])>),
+        out: &mut BytesMut,
+    ) -> Result<(), StaysUnwritten> {
+        HeaderKeys::write(&mut *self.door.grants(), now, pair, parts, out)
+    }
+
+    fn holds(&self, scope: &Scope) -> bool {
+        self.door.grants().holds(scope)
+    }
+
+    fn stays(&self, scope: &Scope) -> bool {
+        self.door.grants().stays(scope)
+    }
+}
+
+impl HeaderKeys for Grants {
+    fn open(&mut self, now: Instant, datagram: &Bytes) -> Result<OpenedPacket, StaysClosed> {
+        let opened = Grants::open(self, now, datagram).map_err(|why| match why {
             PepUnopened::Discarded(Discarded::Packet(_)) => StaysClosed::Copy,
             PepUnopened::Unknown | PepUnopened::Discarded(_) => StaysClosed::NoKey,
         })?;
         Ok(OpenedPacket {
             scope: opened.scope,
             toward: opened.toward,
+            spi: opened.spi,
             renewed: opened.renewed,
             header: Bytes::copy_from_slice(opened.packet.header()),
             zone: opened
@@ -127,18 +151,20 @@ impl HeaderKeys for GrantedKeys {
         &mut self,
         now: Instant,
         (scope, toward): (&Scope, Toward),
-        parts: (&[u8], Option<&[u8]>),
+        parts: (&[u8], Option<(Spi, &[u8])>),
         out: &mut BytesMut,
-    ) -> bool {
-        let written = self.door.grants().write(now, scope, toward, parts, out);
-        written.is_ok()
+    ) -> Result<(), StaysUnwritten> {
+        Grants::write(self, now, scope, toward, parts, out).map_err(|why| match why {
+            PepUnwritten::Association(_) => StaysUnwritten::NoKeyOfZone,
+            PepUnwritten::Unknown | PepUnwritten::Unwritten(_) => StaysUnwritten::NoKey,
+        })
     }
 
     fn holds(&self, scope: &Scope) -> bool {
-        self.door.grants().holds(scope)
+        Grants::holds(self, scope)
     }
 
     fn stays(&self, scope: &Scope) -> bool {
-        self.door.grants().stays(scope)
+        Grants::stays(self, scope)
     }
 }

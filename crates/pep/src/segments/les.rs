@@ -12,9 +12,9 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use bentpipe_proto::packets::{Header, write_checksums};
-use bentpipe_sealed::les::Toward;
+use bentpipe_sealed::les::{Spi, Toward};
 use bentpipe_segments::{FlowName, Headers, Scope, Segment, Side};
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 
 /// Number of UDP among IP protocols.
 const UDP: u8 = 17;
@@ -29,6 +29,8 @@ pub(super) struct OpenedPacket {
     pub(super) scope: Scope,
     /// End that it goes to.
     pub(super) toward: Toward,
+    /// Name of the direction of its association.
+    pub(super) spi: Spi,
     /// An earlier process may have acknowledged bytes of the pair's flows.
     pub(super) renewed: bool,
     /// Inner IP and TCP header, checksums 0.
@@ -46,20 +48,28 @@ pub(super) enum StaysClosed {
     Copy,
 }
 
+/// Reason why a segment of LES was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StaysUnwritten {
+    /// No key of the pair is here any more, the way to the end is not known yet, or the header has no form that is carried.
+    NoKey,
+    /// The key of the association to which the payload zone is bound is not here: not yet, or no more.
+    NoKeyOfZone,
+}
+
 /// Keys of header zones that clients have granted to this PEP.
 pub(super) trait HeaderKeys {
     /// Opens the header zone of a datagram; the payload zone is a part of it.
     fn open(&mut self, now: Instant, datagram: &Bytes) -> Result<OpenedPacket, StaysClosed>;
 
-    /// Appends a packet of this PEP to `out`, with this header and payload zone. False: no key of the pair is here any more,
-    /// or the header has no form that is carried.
+    /// Appends a packet of this PEP to `out`, with this header, and this payload zone, which is bound to the association with the SPI.
     fn write(
         &mut self,
         now: Instant,
         pair: (&Scope, Toward),
-        parts: (&[u8], Option<&[u8]>),
+        parts: (&[u8], Option<(Spi, &[u8])>),
         out: &mut BytesMut,
-    ) -> bool;
+    ) -> Result<(), StaysUnwritten>;
 
     /// Says whether a key of the pair is here, if only for last words.
     fn holds(&self, scope: &Scope) -> bool;
@@ -80,10 +90,10 @@ impl HeaderKeys for NoKeys {
         &mut self,
         _: Instant,
         _: (&Scope, Toward),
-        _: (&[u8], Option<&[u8]>),
+        _: (&[u8], Option<(Spi, &[u8])>),
         _: &mut BytesMut,
-    ) -> bool {
-        false
+    ) -> Result<(), StaysUnwritten> {
+        Err(StaysUnwritten::NoKey)
     }
 
     fn holds(&self, _: &Scope) -> bool {
@@ -154,7 +164,7 @@ impl Layers {
                 wan,
             },
             segment: Segment {
-                zone: opened.zone,
+                zone: named(opened.spi, &opened.zone),
                 ..headers.segment
             },
             renewed: opened.renewed,
@@ -190,33 +200,56 @@ impl Layers {
         known.outer[place(opened.toward)] = Some(outer);
     }
 
-    /// Packet of a segment to the end on `side`, in the other end's name; `None`: its key is not here any more.
+    /// Packet of a segment to the end on `side`, in the other end's name.
     pub(super) fn write(
         &mut self,
         now: Instant,
         (name, side): (&FlowName, Side),
         segment: &Segment,
-    ) -> Option<Bytes> {
-        let known = self.pairs.get(&name.scope)?;
+    ) -> Result<Bytes, StaysUnwritten> {
+        const NO_KEY: StaysUnwritten = StaysUnwritten::NoKey;
+        let known = self.pairs.get(&name.scope).ok_or(NO_KEY)?;
         let toward = match side == known.client {
             true => Toward::A,
             false => Toward::B,
         };
-        let outer = known.outer[place(toward)].as_ref()?;
+        let outer = known.outer[place(toward)].as_ref().ok_or(NO_KEY)?;
         let (from, to) = match side {
             Side::Lan => (name.wan, name.lan),
             Side::Wan => (name.lan, name.wan),
         };
         let mut header = BytesMut::with_capacity(60);
         if !Headers::write(from, to, segment, &mut header) {
-            return None;
+            return Err(NO_KEY);
         }
         let mut out = BytesMut::from(&outer[..]);
-        let zone = Some(&segment.zone[..]).filter(|zone| !zone.is_empty());
+        let zone = unnamed(&segment.zone)?;
         let pair = (&name.scope, toward);
-        let written = self.keys.write(now, pair, (&header, zone), &mut out);
-        (written && finish(&mut out, outer.len())).then(|| out.freeze())
+        self.keys.write(now, pair, (&header, zone), &mut out)?;
+        let finished = finish(&mut out, outer.len());
+        finished.then(|| out.freeze()).ok_or(NO_KEY)
     }
+}
+
+/// Zone as it travels between PEPs: behind the SPI of the association to which the end has bound it (`PROTOCOL.md` §20.9).
+fn named(spi: Spi, zone: &[u8]) -> Bytes {
+    if zone.is_empty() {
+        return Bytes::new();
+    }
+    let mut out = BytesMut::with_capacity(size_of::<u32>() + zone.len());
+    out.put_u32(spi.get());
+    out.put_slice(zone);
+    out.freeze()
+}
+
+/// SPI and payload zone of a zone that has travelled; `None`: there is none.
+fn unnamed(zone: &[u8]) -> Result<Option<(Spi, &[u8])>, StaysUnwritten> {
+    let Some((name, zone)) = zone.split_first_chunk() else {
+        return Ok(None);
+    };
+    // Nobody has a key of a name that is reserved.
+    let spi = Spi::new(u32::from_be_bytes(*name));
+    Ok(Some((spi.ok_or(StaysUnwritten::NoKeyOfZone)?, zone)))
 }
 
 /// Outer headers toward A, at the address and port that A has now: those that its packet with these `outer` headers came from.

@@ -9,19 +9,20 @@
 //! There is a table for flows in clear and one for those of LES; a stream says with its first message which it belongs to.
 
 mod carried;
+mod keyless;
 mod obstacles;
+mod sending;
 mod streams;
 
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Instant;
 
-use bentpipe_proto::packets::write_checksums;
 use bentpipe_proto::tunnel::ReplyCode;
 use bentpipe_segments::{
-    Bounds, Event, FlowName, Form, Headers, Parser, Scope, Segment, Side, Table, Verdict,
+    Bounds, Event, FlowName, Form, Parser, Scope, Segment, Side, Table, Verdict,
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::counts::{Passed, report};
 use super::journal::Journal;
@@ -33,6 +34,7 @@ use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::transport::{FlowKey, Streams, Tunnel};
 use carried::{Carried, Member, Tables, Use};
 use obstacles::RelayObstacle;
+use sending::SegmentOutlet;
 
 /// Stream of a connection.
 pub(super) type Place = (ConnectionId, FlowKey);
@@ -53,8 +55,7 @@ pub(super) struct SegmentRelays {
     draining: bool,
     /// Flows that were not relayed for a [`RelayObstacle`].
     hindered: SegmentsRefused,
-    /// Packets for the devices, and the side that each goes to.
-    out: Vec<(Side, Bytes)>,
+    outlet: SegmentOutlet,
 }
 
 impl SegmentRelays {
@@ -76,7 +77,7 @@ impl SegmentRelays {
             tunnel: None,
             draining: false,
             hindered: SegmentsRefused::default(),
-            out: Vec::new(),
+            outlet: SegmentOutlet::new(),
         }
     }
 
@@ -133,12 +134,12 @@ impl SegmentRelays {
 
     /// Hands on a packet that came from `side`.
     pub(super) fn pass(&mut self, side: Side, packet: Bytes) {
-        self.out.push((side.other(), packet));
+        self.outlet.pass(side, packet);
     }
 
     /// Packets for the devices, and the side that each goes to.
     pub(super) fn take_out(&mut self) -> Vec<(Side, Bytes)> {
-        std::mem::take(&mut self.out)
+        self.outlet.take()
     }
 
     /// The other PEP has opened a stream.
@@ -313,17 +314,9 @@ impl SegmentRelays {
             self.read(now, place);
             self.write(now, place);
         }
-        let table = self.tables.get(member.form);
-        while let Some((side, segment)) = table.poll_segment(now, member.id) {
-            let Some(name) = table.name(member.id) else {
-                break;
-            };
-            let packet = match member.form {
-                Form::Clear => packet(name, side, &segment),
-                Form::Zones => self.layers.write(now, (name, side), &segment),
-            };
-            // Without a key the end hears nothing, and sends again.
-            self.out.extend(packet.map(|packet| (side, packet)));
+        let parts = (self.tables.get(member.form), &mut self.layers);
+        if !self.outlet.send(now, member, parts) {
+            self.give_up_flow(now, member);
         }
         // What lingers to answer late segments is nothing that a successor would have to reset.
         if !self.tables.of(member.form).owes(member.id)
@@ -335,6 +328,7 @@ impl SegmentRelays {
 
     /// A table has forgotten a flow.
     fn forget(&mut self, member: Member) {
+        self.outlet.forget(member);
         if let Some(name) = self.names.remove(&member) {
             self.journal.end(&name);
         }
@@ -349,6 +343,13 @@ impl SegmentRelays {
         self.change(place, |tunnel, key, quic| tunnel.release(quic, key));
     }
 
+    /// The flow is given up, and with it its stream.
+    fn give_up_flow(&mut self, now: Instant, member: Member) {
+        if let Some(place) = self.places.get(&member).copied() {
+            self.drop_stream(now, place);
+        }
+    }
+
     /// The stream is no more, or is given up.
     fn drop_stream(&mut self, now: Instant, place: Place) {
         if let Some(carried) = self.streams.remove(&place)
@@ -359,18 +360,4 @@ impl SegmentRelays {
         }
         self.release(place);
     }
-}
-
-/// IP packet of a segment to the end on `side`, in the other end's name.
-fn packet(name: &FlowName, side: Side, segment: &Segment) -> Option<Bytes> {
-    let (from, to) = match side {
-        Side::Lan => (name.wan, name.lan),
-        Side::Wan => (name.lan, name.wan),
-    };
-    let mut out = BytesMut::with_capacity(60 + segment.zone.len());
-    if !Headers::write(from, to, segment, &mut out) {
-        return None;
-    }
-    out.extend_from_slice(&segment.zone);
-    write_checksums(&mut out).then(|| out.freeze())
 }

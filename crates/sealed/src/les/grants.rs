@@ -3,7 +3,7 @@
 //! ```text
 //!  Q4, ENDED of clients ──► Grants ◄── deadline         a pair whose last K2 goes ──► reset its flows, LAST_WORDS
 //!                            │  ▲
-//!  packet ─► SPI ─► reader ──╯  ╰── header of a PEP ─► writer of the pair's newest association that is in use
+//!  packet ─► SPI ─► reader ──╯  ╰── header of a PEP ─► writer of the zone's association, or of the pair's newest in use
 //! ```
 //!
 //! Several clients may name one SPI, by chance or on purpose: the tag of a packet decides whose it
@@ -81,6 +81,8 @@ pub struct PepOpened<'a> {
     pub scope: Scope,
     /// End that the packet goes to.
     pub toward: Toward,
+    /// Name of the direction of its association, to which the payload zone is bound.
+    pub spi: Spi,
     /// True if an earlier process of this PEP may have acknowledged bytes of the pair's flows: those
     /// that are unknown are to be reset.
     pub renewed: bool,
@@ -105,6 +107,9 @@ pub enum PepUnwritten {
     /// No K2 of the pair is here any more.
     #[error("no K2 of these ends")]
     Unknown,
+    /// K2 of the association to which the payload zone is bound is not here: not yet, or no more.
+    #[error("no K2 of association {0}, to which the payload zone is bound")]
+    Association(Spi),
     /// The header has no form that is carried, or no number is left.
     #[error(transparent)]
     Unwritten(#[from] Unwritten),
@@ -283,6 +288,7 @@ impl Grants {
                     return Ok(PepOpened {
                         scope: held.scope,
                         toward,
+                        spi,
                         renewed: self.renewed.get(&held.pair.client) == Some(&true),
                         packet,
                     });
@@ -297,8 +303,9 @@ impl Grants {
         Err(why)
     }
 
-    /// Appends the packet of this PEP to `out`: `header` anew, and the payload zone as it came, by the
-    /// pair's newest association that the ends use.
+    /// Appends the packet of this PEP to `out`: `header` anew, and the payload zone as it came. With a
+    /// zone that is one of the association with the zone's SPI, to which the ends have bound it; without
+    /// one, of the pair's newest association that the ends use.
     ///
     /// # Errors
     /// [`PepUnwritten`]: `out` is as it was.
@@ -307,17 +314,20 @@ impl Grants {
         now: Instant,
         scope: &Scope,
         toward: Toward,
-        (header, zone): (&[u8], Option<&[u8]>),
+        (header, zone): (&[u8], Option<(Spi, &[u8])>),
         out: &mut BytesMut,
     ) -> Result<(), PepUnwritten> {
         self.handle_timeout(now);
+        let bound = zone.map(|(spi, _)| spi);
         let all = self.of_scope.get(scope).into_iter().flatten();
-        let best = all.max_by_key(|id| {
-            let held = self.held.get(id);
-            (held.map(|held| (!held.ending, held.used)), **id)
-        });
-        let held = best.and_then(|id| self.held.get_mut(id));
-        let held = held.ok_or(PepUnwritten::Unknown)?;
+        let all = all.filter_map(|id| Some((id, self.held.get(id)?)));
+        let fits = all.filter(|(_, held)| bound.is_none_or(|spi| held.spis.of(toward) == spi));
+        let best = fits.max_by_key(|(id, held)| (!held.ending, held.used, **id));
+        let best = best.map(|(id, _)| *id);
+        let lacks = bound.filter(|_| self.holds(scope));
+        let held = best.and_then(|id| self.held.get_mut(&id));
+        let held = held.ok_or(lacks.map_or(PepUnwritten::Unknown, PepUnwritten::Association))?;
+        let zone = zone.map(|(_, zone)| zone);
         Ok(held.writers[place(toward)].write(header, zone, out)?)
     }
 

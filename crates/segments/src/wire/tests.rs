@@ -52,7 +52,7 @@ fn blob(flags: Flags, urgent: u16, length: u16, zone: &[u8]) -> Message {
 fn all() -> [Vec<(&'static str, Message)>; 2] {
     let [v4, v6] = [["192.168.1.10", "192.0.2.1"], ["fd00::a", "2001:db8::1"]];
     let address = |text: &str| text.parse().expect("an address");
-    let zone: Vec<u8> = (0..25).collect();
+    let zone: Vec<u8> = (0..29).collect();
     let push = Flags::PSH;
     let last = Flags::FIN | Flags::URG;
     let clear = vec![
@@ -70,7 +70,7 @@ fn all() -> [Vec<(&'static str, Message)>; 2] {
         ("Segments: BLOB, LES", blob(push, 0, 5, &zone)),
         (
             "Segments: BLOB, LES, FIN alone",
-            blob(Flags::FIN, 0, 0, &zone[..20]),
+            blob(Flags::FIN, 0, 0, &zone[..24]),
         ),
     ];
     [clear, zones]
@@ -147,7 +147,7 @@ fn what_is_no_message_is_refused_before_its_end_has_come() {
     assert_eq!(fault(&[&open, &head(8, 0)]), WireFault::Length(0));
     assert_eq!(fault(&[&zoned, &head(8, 1365)]), WireFault::Length(1365));
     assert_eq!(
-        fault(&[&zoned, &head(8, 1364), &[0; 1384], &[9]]),
+        fault(&[&zoned, &head(8, 1364), &[0; 1388], &[9]]),
         WireFault::Kind(9)
     );
 }

@@ -1,10 +1,13 @@
 //! A PEP between two true ends of LES: what it opens, and what the ends take from it.
 
+use std::time::Duration;
+
 use bentpipe_proto::packets::is_true_tcp;
 use bentpipe_sealed::Exporter;
+use bentpipe_sealed::les::sa::Grant;
 use bentpipe_sealed::les::{
-    Delivered, Discarded, EndReceiver, EndSender, Flows, HeaderReader, HeaderWriter, Roots, Spi,
-    SpiPair, Writer,
+    ClientKey, Delivered, Discarded, EndReceiver, EndSender, Flows, Grants, HeaderReader,
+    HeaderWriter, Roots, Spi, SpiPair, Writer, spi_of,
 };
 use bentpipe_segments::Flags;
 use zeroize::Zeroizing;
@@ -42,6 +45,7 @@ impl HeaderKeys for OneAssociation {
                     return Ok(OpenedPacket {
                         scope: self.scope,
                         toward,
+                        spi: reader.spi(),
                         renewed: false,
                         header: Bytes::copy_from_slice(opened.header()),
                         zone: opened
@@ -60,10 +64,12 @@ impl HeaderKeys for OneAssociation {
         &mut self,
         _: Instant,
         (_, toward): (&Scope, Toward),
-        (header, zone): (&[u8], Option<&[u8]>),
+        (header, zone): (&[u8], Option<(Spi, &[u8])>),
         out: &mut BytesMut,
-    ) -> bool {
-        self.writers[place(toward)].write(header, zone, out).is_ok()
+    ) -> Result<(), StaysUnwritten> {
+        let zone = zone.map(|(_, zone)| zone);
+        let written = self.writers[place(toward)].write(header, zone, out);
+        written.map_err(|_| StaysUnwritten::NoKey)
     }
 
     fn holds(&self, scope: &Scope) -> bool {
@@ -76,13 +82,18 @@ impl HeaderKeys for OneAssociation {
 }
 
 fn roots() -> Roots {
+    roots_of(0)
+}
+
+/// Keys of the association with this count.
+fn roots_of(count: u32) -> Roots {
     let spi = |number| Spi::new(number).expect("not reserved");
     let spis = SpiPair {
-        to_b: spi(1000),
-        to_a: spi(2000),
+        to_b: spi(1000 + count),
+        to_a: spi(2000 + count),
     };
     let exporter = Exporter::new(Zeroizing::new([3; 32]));
-    Roots::derive(&exporter, 0, &[4; 32], None, spis)
+    Roots::derive(&exporter, count, &[4; 32], None, spis)
 }
 
 /// Inner packet of the segment between these ends.
@@ -170,12 +181,13 @@ fn what_a_pep_sends_is_taken_by_the_ends_and_payload_stays_closed() {
     let again = layers.open(now, Side::Lan, &packet);
     assert_eq!(again.err(), Some(StaysClosed::Copy));
     let zone = &taken.segment.zone;
-    assert_eq!((taken.segment.length, zone.len()), (20, 40));
+    assert_eq!((taken.segment.length, zone.len()), (20, 44));
     assert!(!zone.windows(8).any(|part| part == b"a secret"));
 
     // Before anything came from the other end there is no way to send in its name.
     let ack = segment(501, Flags::ACK, b"");
-    assert_eq!(layers.write(now, (&name, Side::Lan), &ack), None);
+    let unknown = layers.write(now, (&name, Side::Lan), &ack);
+    assert_eq!(unknown, Err(StaysUnwritten::NoKey));
     let turned = FlowName {
         lan: name.wan,
         wan: name.lan,
@@ -207,6 +219,58 @@ fn what_a_pep_sends_is_taken_by_the_ends_and_payload_stays_closed() {
     assert!(opened.is_err(), "{opened:?}");
 }
 
+/// Grant of the association with these `roots`, for this time.
+fn grant(roots: &Roots, lifetime: Duration) -> Grant {
+    Grant {
+        spis: roots.spis(),
+        ends: [[198, 51, 100, 7].into(), [192, 0, 2, 1].into()],
+        selectors: vec!["192.0.2.0/24".parse().expect("a prefix")],
+        writer: Writer::FIRST_PEP,
+        root: roots.header().clone(),
+        lifetime,
+        renewed: false,
+    }
+}
+
+/// What a PEP has taken in, or has on its way, when the ends renew their keys.
+#[test]
+fn payload_leaves_under_the_keys_that_it_came_under() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let (old, new, now) = (roots_of(0), roots_of(1), process::now());
+    let mut grants = Grants::default();
+    let client = ClientKey([7; 32]);
+    let granted = grants.grant(now, client, &grant(&old, MINUTE));
+    let scope = granted.expect("the first").scope();
+    grants
+        .grant(now, client, &grant(&new, 60 * MINUTE))
+        .expect("another one");
+    let mut layers = Layers::new(Box::new(grants));
+    let name = FlowName { scope, ..flow() };
+    let (mut a, (_, mut b_receives)) = (old.end_a().0, old.end_b());
+    let mut to_b = Flows::default();
+
+    let data = segment(101, Flags::ACK | Flags::FIN, b"under the old keys");
+    let packet = outer(&seal(&mut a, &inner(&name, &data)), true);
+    let taken = layers.open(now, Side::Lan, &packet).expect("a key").segment;
+    let ack = segment(119, Flags::ACK, b"");
+    let packet = outer(&seal(&mut new.end_a().0, &inner(&name, &ack)), true);
+    layers.open(now, Side::Lan, &packet).expect("a key");
+
+    let spi = |packet: &Bytes| spi_of(&packet[28..]).expect("a packet of LES");
+    let packet = layers.write(now, (&name, Side::Wan), &taken).expect("keys");
+    assert_eq!(spi(&packet), old.spis().to_b);
+    let said = open(&mut b_receives, &mut to_b, &packet);
+    assert!(said.ends_with(b"under the old keys"));
+    // What is bound to no keys leaves under those that the ends use.
+    let packet = layers.write(now, (&name, Side::Wan), &ack).expect("keys");
+    assert_eq!(spi(&packet), new.spis().to_b);
+    // Under other keys no end would take it.
+    let late = now + MINUTE;
+    let written = layers.write(late, (&name, Side::Wan), &taken);
+    assert_eq!(written, Err(StaysUnwritten::NoKeyOfZone));
+    assert!(layers.write(late, (&name, Side::Wan), &ack).is_ok());
+}
+
 #[test]
 fn without_a_key_nothing_is_opened_or_written() {
     let (roots, now) = (roots(), process::now());
@@ -215,7 +279,8 @@ fn without_a_key_nothing_is_opened_or_written() {
     let packet = outer(&seal(&mut roots.end_a().0, &inner(&flow(), &syn)), true);
     let opened = layers.open(now, Side::Lan, &packet);
     assert_eq!(opened.err(), Some(StaysClosed::NoKey));
-    assert_eq!(layers.write(now, (&flow(), Side::Lan), &syn), None);
+    let written = layers.write(now, (&flow(), Side::Lan), &syn);
+    assert_eq!(written, Err(StaysUnwritten::NoKey));
 }
 
 /// Keys of one pair after another, each gone when the next comes.
@@ -232,10 +297,13 @@ impl HeaderKeys for EverAnother {
         &mut self,
         now: Instant,
         (scope, toward): (&Scope, Toward),
-        parts: (&[u8], Option<&[u8]>),
+        parts: (&[u8], Option<(Spi, &[u8])>),
         out: &mut BytesMut,
-    ) -> bool {
-        self.holds(scope) && self.0.write(now, (scope, toward), parts, out)
+    ) -> Result<(), StaysUnwritten> {
+        if !self.holds(scope) {
+            return Err(StaysUnwritten::NoKey);
+        }
+        self.0.write(now, (scope, toward), parts, out)
     }
 
     fn holds(&self, scope: &Scope) -> bool {
@@ -257,7 +325,7 @@ fn pairs_whose_keys_have_gone_take_no_room() {
         let packet = outer(&seal(&mut a, &inner(&flow(), &data)), true);
         let opened = layers.open(now, Side::Lan, &packet).expect("a key");
         let (name, segment) = (opened.name, opened.segment);
-        assert!(layers.write(now, (&name, Side::Wan), &segment).is_some());
+        assert!(layers.write(now, (&name, Side::Wan), &segment).is_ok());
         assert_eq!(layers.pairs.len(), 1);
     }
 }

@@ -4,8 +4,8 @@ use zeroize::Zeroizing;
 
 use super::*;
 use crate::Exporter;
-use crate::les::Roots;
 use crate::les::sa::LAST_WORDS;
+use crate::les::{Flows, Roots};
 
 const CLIENT: ClientKey = ClientKey([7; 32]);
 
@@ -102,6 +102,41 @@ fn a_pep_writes_by_the_newest_association_that_the_ends_use() {
     assert_eq!(grants.len(), 1, "it is not that one's");
     grants.forget(now, CLIENT);
     assert!(grants.is_empty());
+}
+
+#[test]
+fn a_payload_zone_leaves_by_the_association_that_it_is_bound_to() {
+    let (mut grants, now) = (Grants::default(), origin());
+    let (one, two) = (roots(1), roots(2));
+    let pair = grants.grant(now, CLIENT, &grant(&one, 2)).unwrap();
+    grants.grant(now, CLIENT, &grant(&two, 2)).unwrap();
+    let packet_of_one = packet(&one);
+    let opened = grants.open(now, &packet_of_one).unwrap();
+    let (spi, header) = (opened.spi, opened.packet.header().to_vec());
+    let zone = opened.packet.zone().unwrap();
+    grants.open(now, &packet(&two)).unwrap();
+    let writes = |grants: &mut Grants, now| {
+        let mut out = BytesMut::new();
+        let parts = (&header[..], Some((spi, zone)));
+        grants.write(now, &pair.scope(), Toward::B, parts, &mut out)?;
+        Ok::<_, PepUnwritten>(out)
+    };
+    let written = writes(&mut grants, now).unwrap();
+    assert_eq!(spi_of(&written), Some(one.spis().to_b));
+    let mut inner = Vec::new();
+    let opened = one
+        .end_b()
+        .1
+        .open(&written, &mut Flows::default(), &mut inner);
+    assert!(opened.is_ok() && inner.ends_with(b"hi"), "{opened:?}");
+    grants.end(now, CLIENT, one.spis());
+    assert!(writes(&mut grants, now).is_ok(), "it is about to go");
+    let gone = now + LAST_WORDS;
+    let refused = writes(&mut grants, gone);
+    assert_eq!(refused, Err(PepUnwritten::Association(spi)));
+    grants.forget(gone, CLIENT);
+    let refused = writes(&mut grants, gone + LAST_WORDS);
+    assert_eq!(refused, Err(PepUnwritten::Unknown));
 }
 
 /// Pairs that the grants tell of, once each.

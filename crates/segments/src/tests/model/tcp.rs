@@ -193,6 +193,7 @@ impl Tcp {
             // What stands here for the tag holds the zone to its segment: whoever cuts or merges
             // is found out.
             let mut zone = Vec::from((from as u32).to_be_bytes());
+            zone.extend([0xa5; 4]);
             zone.extend(&payload);
             zone.extend([length as u8 ^ 0x5a; 15]);
             zone.push(u8::from(fin));

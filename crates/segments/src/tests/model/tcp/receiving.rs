@@ -50,12 +50,12 @@ impl Tcp {
         if self.other.zones {
             assert_eq!(
                 payload.len() as u64,
-                length + 20,
+                length + 24,
                 "a zone was cut or merged"
             );
             assert_eq!(payload[..4], (at as u32).to_be_bytes(), "a zone has moved");
             assert_eq!(payload[payload.len() - 1], u8::from(fin));
-            payload = &payload[4..payload.len() - 16];
+            payload = &payload[8..payload.len() - 16];
         }
         assert_eq!(payload.len() as u64, length);
         for (index, byte) in payload.iter().enumerate() {
