@@ -137,6 +137,11 @@ impl Flow {
         }
     }
 
+    /// Says whether bytes of an end that has reset the connection are on their way to the LAN end.
+    pub(crate) fn delivers(&self) -> bool {
+        self.relay().is_some_and(Relay::delivers)
+    }
+
     /// Says whether the flow may have segments or messages of its own.
     pub(crate) fn speaks(&self) -> bool {
         self.has_place() || matches!(self.stage, Stage::Relayed(_) | Stage::Stray(_))

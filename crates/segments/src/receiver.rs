@@ -195,8 +195,7 @@ impl Receiver {
             }
         }
         if self.fin.is_some() {
-            self.early.clear();
-            self.early_memory = 0;
+            self.discard_early();
         }
     }
 
@@ -269,11 +268,16 @@ impl Receiver {
         self.progress = false;
     }
 
+    /// Throws away what is held behind a gap.
+    pub(crate) fn discard_early(&mut self) {
+        self.early.clear();
+        self.early_memory = 0;
+    }
+
     /// Throws away all that is held.
     pub(crate) fn discard(&mut self) {
-        self.early.clear();
+        self.discard_early();
         self.ready.clear();
-        self.early_memory = 0;
         self.ready_memory = 0;
     }
 }

@@ -38,6 +38,9 @@ enum Phase {
     Open,
     /// Both directions have ended; the end was heard at this time.
     Closed(Instant),
+    /// The far end has reset the connection, as the stream said at this time; the LAN end has yet to take what was
+    /// sent before.
+    Aborting(Instant),
     Reset(Cause, Reset),
 }
 
@@ -117,7 +120,7 @@ impl Relay {
     fn on_rst(&mut self, now: Instant, place: u64) {
         let expected = [self.receiver.next(), self.receiver.acknowledged()];
         if expected.contains(&place) {
-            self.abort(now, Cause::End, Vec::new());
+            self.on_reset_end(now);
         } else if (self.receiver.acknowledged()..=self.receiver.edge()).contains(&place) {
             self.receiver.answer();
         }
@@ -146,6 +149,7 @@ impl Relay {
             None if in_place && known => {}
             None => self.answer_sparely(now),
         }
+        self.go_on_aborting(now);
     }
 
     /// Answers an empty segment that is out of place: a probe of a window, or of a silent
@@ -164,7 +168,7 @@ impl Relay {
             Phase::Open => {}
             // The other PEP has forgotten the flow, and the far end has not heard the last word.
             Phase::Closed(_) if segment.span() > 0 => return Some((Side::Wan, self.last_word())),
-            Phase::Closed(_) => return None,
+            Phase::Closed(_) | Phase::Aborting(_) => return None,
             Phase::Reset(_, reset) => return reset.on_segment(Side::Wan, segment),
         }
         if segment.flags.has(Flags::SYN | Flags::RST) || !segment.flags.has(Flags::ACK) {
@@ -198,7 +202,7 @@ impl Relay {
     pub(crate) fn on_stream(&mut self, now: Instant, input: &mut &[u8]) -> Result<(), PeerFault> {
         self.heard = now;
         while self.has_room() {
-            if matches!(self.phase, Phase::Reset(..)) {
+            if matches!(self.phase, Phase::Aborting(_) | Phase::Reset(..)) {
                 *input = &[];
                 return Ok(());
             }
@@ -225,8 +229,7 @@ impl Relay {
                 Ok(())
             }
             Message::Reset(cause) => {
-                self.abort(now, cause, vec![self.notice(Side::Lan)]);
-                self.outbox.reset = None;
+                self.on_far_reset(now, cause);
                 Ok(())
             }
         }
@@ -255,15 +258,18 @@ impl Relay {
     }
 
     fn next_message(&mut self) -> Option<Message> {
-        if let Some(cause) = self.outbox.reset.take() {
-            return Some(Message::Reset(cause));
+        if matches!(self.phase, Phase::Aborting(_)) {
+            return None;
         }
         if self.outbox.fin_acked == Some(false) {
             self.outbox.fin_acked = Some(true);
             return Some(Message::FinAcked);
         }
-        let (place, blob) = self.receiver.pop()?;
-        Some(Message::Blob(self.near.number(place), blob))
+        if let Some((place, blob)) = self.receiver.pop() {
+            return Some(Message::Blob(self.near.number(place), blob));
+        }
+        // What an end that has reset had sent is before its reset; of others nothing is held.
+        self.outbox.reset.take().map(Message::Reset)
     }
 
     /// The next segment that is to leave towards the LAN end.
@@ -311,6 +317,10 @@ impl Relay {
                 let idle = self.heard + IDLE;
                 self.sender.poll_timeout().map_or(idle, |due| due.min(idle))
             }
+            Phase::Aborting(since) => {
+                let last = *since + IDLE;
+                self.sender.poll_timeout().map_or(last, |due| due.min(last))
+            }
             Phase::Closed(at) => *at + LINGER,
             Phase::Reset(_, reset) => reset.poll_timeout(),
         }
@@ -326,6 +336,7 @@ impl Relay {
                 self.abort(now, Cause::Idle, self.both());
             }
         }
+        self.keep_aborting(now);
         match &mut self.phase {
             Phase::Reset(_, reset) => reset.handle_timeout(now),
             _ => Vec::new(),

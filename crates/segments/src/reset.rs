@@ -70,6 +70,19 @@ impl Reset {
         }
     }
 
+    /// Reset of which no end has to be told here, remembered for `time` at most.
+    pub(crate) fn untold(now: Instant, time: Duration) -> Self {
+        Self {
+            until: now + time,
+            ..Self::new(now, Vec::new())
+        }
+    }
+
+    /// Remembers the connection for the usual while from now on.
+    pub(crate) fn remember(&mut self, now: Instant) {
+        self.until = now + MEMORY;
+    }
+
     /// Says whether the connection may be forgotten.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         now >= self.until

@@ -183,6 +183,11 @@ impl Sender {
         self.fin.is_some_and(|fin| self.acknowledged > fin)
     }
 
+    /// Says whether the end has acknowledged all that has come for it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.stored.is_empty()
+    }
+
     /// Says whether the end has been silent for too long.
     pub(crate) fn is_given_up(&self) -> bool {
         self.timing.unanswered > MOST_TIMEOUTS

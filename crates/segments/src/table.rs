@@ -282,6 +282,15 @@ impl Table {
         self.flows.get(&id).is_some_and(|entry| entry.flow.owes())
     }
 
+    /// Says whether the other end has reset the connection, and what it had sent before is on its way to the LAN end: that goes on
+    /// without a stream.
+    #[must_use]
+    pub fn delivers(&self, id: FlowId) -> bool {
+        self.flows
+            .get(&id)
+            .is_some_and(|entry| entry.flow.delivers())
+    }
+
     /// The next segment of a flow that is to leave, and to which side.
     pub fn poll_segment(&mut self, now: Instant, id: FlowId) -> Option<(Side, Segment)> {
         let segment = self.flows.get_mut(&id)?.flow.poll_segment(now);

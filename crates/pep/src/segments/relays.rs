@@ -214,26 +214,35 @@ impl SegmentRelays {
         self.draining = true;
     }
 
-    /// Flows that have a stream.
+    /// Flows that have a stream, or whose bytes are on their way to the end here without one.
+    fn under_way(&self) -> impl Iterator<Item = (Member, &FlowName)> {
+        let all = self.names.iter().map(|(member, name)| (*member, name));
+        all.filter(|(member, _)| {
+            self.places.contains_key(member) || self.tables.of(member.form).delivers(member.id)
+        })
+    }
+
+    /// Number of flows that have a stream, or whose bytes are on their way to the end here without one.
     pub(super) fn active(&self) -> usize {
-        self.places.len()
+        self.under_way().count()
     }
 
     /// Resets flows of this pair of ends, whose keys are about to go.
     pub(super) fn withdraw(&mut self, now: Instant, scope: &Scope) {
-        let of_pair = |name: &FlowName| name.scope == *scope;
-        let all = self.names.iter();
-        let own = all.filter(|(member, name)| member.form == Form::Zones && of_pair(name));
-        let places = own.filter_map(|(member, _)| self.places.get(member).copied());
-        let places: Vec<_> = places.collect();
-        if !places.is_empty() {
+        let of_pair =
+            |member: Member, name: &FlowName| member.form == Form::Zones && name.scope == *scope;
+        let own = self
+            .under_way()
+            .filter(|(member, name)| of_pair(*member, name));
+        let own: Vec<_> = own.map(|(member, _)| member).collect();
+        if !own.is_empty() {
             tracing::warn!(
                 "{} relayed flows are reset: the keys of their headers are taken back, or their time is over",
-                places.len()
+                own.len()
             );
         }
-        for place in places {
-            self.drop_stream(now, place);
+        for member in own {
+            self.give_up_flow(now, member);
         }
         // The words that reset them need the keys.
         self.handle_timeout(now);
@@ -241,8 +250,12 @@ impl SegmentRelays {
 
     /// Resets all flows that are relayed.
     pub(super) fn give_up(&mut self, now: Instant) {
-        let all: Vec<_> = self.streams.keys().copied().collect();
-        for place in all {
+        let all: Vec<_> = self.under_way().map(|(member, _)| member).collect();
+        for member in all {
+            self.give_up_flow(now, member);
+        }
+        let rest: Vec<_> = self.streams.keys().copied().collect();
+        for place in rest {
             self.drop_stream(now, place);
         }
     }
@@ -345,6 +358,7 @@ impl SegmentRelays {
 
     /// The flow is given up, and with it its stream.
     fn give_up_flow(&mut self, now: Instant, member: Member) {
+        self.tables.get(member.form).give_up(now, member.id);
         if let Some(place) = self.places.get(&member).copied() {
             self.drop_stream(now, place);
         }

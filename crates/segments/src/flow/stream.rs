@@ -66,6 +66,15 @@ impl Flow {
         self.outbox.clear();
     }
 
+    /// The flow is given up: both ends are reset, and what is on its way to them is lost.
+    pub(crate) fn give_up(&mut self, now: Instant) {
+        if let Stage::Relayed(relay) = &mut self.stage {
+            relay.give_up(now);
+        } else {
+            self.on_stream_lost(now);
+        }
+    }
+
     /// Appends messages for the stream to `out`, until that has `most` bytes.
     pub(crate) fn poll_stream(&mut self, now: Instant, out: &mut BytesMut, most: usize) {
         let waits = matches!(self.stage, Stage::Invited(_));

@@ -2,21 +2,87 @@
 
 use std::time::Instant;
 
-use super::{LINGER, Outbox, Phase, Relay};
+use super::{IDLE, LINGER, Outbox, Phase, Relay};
 use crate::handshake::notice;
 use crate::reset::{Notice, Reset, Side};
 use crate::segment::{Flags, Segment};
 use crate::wire::Cause;
 
 impl Relay {
-    /// The LAN end has reset the connection before the relay began.
+    /// The LAN end has reset the connection. What it had sent before has been acknowledged, and crosses before the reset.
     pub(crate) fn on_reset_end(&mut self, now: Instant) {
-        self.abort(now, Cause::End, Vec::new());
+        if !matches!(self.phase, Phase::Open | Phase::Aborting(_)) {
+            return;
+        }
+        let tells = matches!(self.phase, Phase::Open);
+        self.receiver.discard_early();
+        self.sender.discard();
+        self.outbox = Outbox {
+            fin_acked: None,
+            reset: tells.then_some(Cause::End),
+        };
+        // The other PEP ends the stream once it has read all, which its own end may hold up.
+        self.phase = Phase::Reset(Cause::End, Reset::untold(now, IDLE));
+    }
+
+    /// The other PEP resets the flow. If its end did, the LAN end takes what was sent before first.
+    pub(super) fn on_far_reset(&mut self, now: Instant, cause: Cause) {
+        if cause == Cause::End && matches!(self.phase, Phase::Open) {
+            self.phase = Phase::Aborting(now);
+            self.outbox = Outbox::default();
+            self.go_on_aborting(now);
+        } else {
+            self.abort(now, cause, vec![self.notice(Side::Lan)]);
+            self.outbox.reset = None;
+        }
+    }
+
+    /// Resets the LAN end once it has taken all that the far end had sent before its reset.
+    pub(super) fn go_on_aborting(&mut self, now: Instant) {
+        if !matches!(self.phase, Phase::Aborting(_)) {
+            return;
+        }
+        // Nobody is left to whom this would have to be carried; the LAN end must not wait for that.
+        while self.receiver.pop().is_some() {}
+        if self.sender.is_idle() {
+            self.finish_aborting(now);
+        }
+    }
+
+    /// Resets the LAN end if it is silent, or takes nothing for hours.
+    pub(super) fn keep_aborting(&mut self, now: Instant) {
+        if let Phase::Aborting(since) = self.phase {
+            self.sender.handle_timeout(now);
+            if self.sender.is_given_up() || now >= since + IDLE {
+                self.finish_aborting(now);
+            }
+        }
+    }
+
+    fn finish_aborting(&mut self, now: Instant) {
+        let notices = vec![self.notice(Side::Lan)];
+        self.receiver.discard();
+        self.sender.discard();
+        self.outbox = Outbox::default();
+        self.phase = Phase::Reset(Cause::End, Reset::new(now, notices));
+    }
+
+    /// The flow is given up here: what is on its way to the LAN end is lost.
+    pub(crate) fn give_up(&mut self, now: Instant) {
+        if self.delivers() {
+            self.finish_aborting(now);
+        }
+        self.on_stream_lost(now);
     }
 
     /// The stream has ended or broken off: unless both directions have ended, so has the flow.
     pub(crate) fn on_stream_lost(&mut self, now: Instant) {
         self.abort(now, Cause::Lost, self.both());
+        if let Phase::Reset(Cause::End, reset) = &mut self.phase {
+            self.receiver.discard();
+            self.outbox = Outbox::default();
+            reset.remember(now);
+        }
     }
 
     /// Acknowledgement of all that the far end has sent, in the LAN end's name.
@@ -70,7 +136,7 @@ impl Relay {
     /// Says whether the flow may be forgotten.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         match &self.phase {
-            Phase::Open => false,
+            Phase::Open | Phase::Aborting(_) => false,
             Phase::Closed(at) => now >= *at + LINGER,
             Phase::Reset(_, reset) => reset.is_over(now),
         }
@@ -79,8 +145,9 @@ impl Relay {
     /// Reason of the reset, if the flow has been reset.
     pub(crate) fn reset_by(&self) -> Option<Cause> {
         match &self.phase {
+            Phase::Aborting(_) => Some(Cause::End),
             Phase::Reset(cause, _) => Some(*cause),
-            _ => None,
+            Phase::Open | Phase::Closed(_) => None,
         }
     }
 
@@ -95,10 +162,16 @@ impl Relay {
         matches!(self.phase, Phase::Closed(_)) && self.is_stream_done()
     }
 
+    /// Says whether bytes of an end that has reset the connection are on their way to the LAN end: for that no stream is
+    /// needed any more.
+    pub(crate) fn delivers(&self) -> bool {
+        matches!(self.phase, Phase::Aborting(_))
+    }
+
     /// Says whether an end may still wait for something of this PEP: for more than answers to late segments.
     pub(crate) fn owes(&self) -> bool {
         match &self.phase {
-            Phase::Open => true,
+            Phase::Open | Phase::Aborting(_) => true,
             Phase::Closed(_) => !self.is_stream_done(),
             Phase::Reset(_, reset) => reset.is_awaited() || !self.is_stream_done(),
         }

@@ -44,6 +44,14 @@ impl Table {
         }
     }
 
+    /// The flow is given up: both its ends are reset, and what is on its way to them is lost.
+    pub fn give_up(&mut self, now: Instant, id: FlowId) {
+        if let Some(entry) = self.flows.get_mut(&id) {
+            entry.flow.give_up(now);
+            self.touch(id);
+        }
+    }
+
     /// No stream can be had for a flow that was to be offered: it passes untouched. Who knows why counts it.
     pub fn on_no_stream(&mut self, id: FlowId) {
         if let Some(entry) = self.flows.get_mut(&id) {

@@ -1,5 +1,7 @@
 //! Table of flows: which are relayed, forwarded or reset.
 
+mod resets;
+
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

@@ -91,6 +91,29 @@ fn a_stream_is_whole_or_reset() {
     seeds(0..10_000);
 }
 
+/// An end that has heard that all its bytes have arrived, and then resets: the other one has them before it hears of that.
+#[test]
+fn all_that_was_acknowledged_arrives_before_the_reset() {
+    let (origin, mut relayed) = (origin(), 0);
+    for seed in 0..2000 {
+        let (mut setting, mut choose) = drawn(seed);
+        let (one, other) = (seed as usize % 2, 1 - seed as usize % 2);
+        setting.harm = Harm::None;
+        for script in &mut setting.scripts {
+            (script.aborts, script.keeps_alive) = (None, true);
+        }
+        setting.scripts[one].leaves = true;
+        setting.scripts[one].waits = false;
+        let report = world::run(origin, &setting, &mut choose);
+        assert_eq!(report.hung, None, "seed {seed}: {setting:#?}");
+        let whole = report.received[other] == setting.scripts[one].total;
+        let reset = report.states == [State::Reset; 2];
+        assert!(whole && reset, "seed {seed}: {report:?} {setting:#?}");
+        relayed += u32::from(report.counts.iter().all(|counts| counts.relayed > 0));
+    }
+    assert!(relayed > 1000, "{relayed} were relayed");
+}
+
 #[test]
 #[ignore = "half a minute"]
 fn a_stream_is_whole_or_reset_in_a_hundred_thousand_runs() {

@@ -22,6 +22,8 @@ pub(crate) struct Script {
     pub(crate) byte_probes: bool,
     /// Number of bytes received at which it resets the connection.
     pub(crate) aborts: Option<u64>,
+    /// Resets the connection once all that it has written is acknowledged, and says no end.
+    pub(crate) leaves: bool,
     /// Asks after a minute of silence whether the other end is still there.
     pub(crate) keeps_alive: bool,
     /// Salt of its bytes.

@@ -52,6 +52,8 @@ pub(crate) struct Report {
     pub(crate) states: [State; 2],
     /// Ends in order that the ends have seen.
     pub(crate) fins: [bool; 2],
+    /// Bytes that the ends have received in order.
+    pub(crate) received: [u64; 2],
     pub(crate) counts: [Counts; 2],
 }
 
@@ -81,6 +83,7 @@ pub(crate) fn setting(choose: &mut dyn FnMut(usize) -> usize) -> Setting {
             waits,
             byte_probes: choose(2) == 0,
             aborts: (choose(20) == 0).then(|| choose(5_000) as u64),
+            leaves: false,
             keeps_alive: false,
             salt: choose(1 << 30) as u64,
             initial: (choose(1 << 16) << 16 | choose(1 << 16)) as u32,

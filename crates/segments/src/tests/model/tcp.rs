@@ -183,7 +183,8 @@ impl Tcp {
 
     fn send(&mut self, now: Micros, from: u64, length: u64) {
         let end = from + length;
-        let fin = end == 1 + self.script.total && self.written == self.script.total;
+        let last = end == 1 + self.script.total && self.written == self.script.total;
+        let fin = last && !self.script.leaves;
         let payload: Vec<u8> = (from..end).map(|at| self.script.byte(at - 1)).collect();
         let mut flags = Flags::ACK | Flags::PSH;
         if fin {
@@ -240,7 +241,8 @@ impl Tcp {
         }
         loop {
             let data_end = 1 + self.written;
-            let closing = self.written == self.script.total && self.nxt <= data_end;
+            let says_all = self.written == self.script.total && !self.script.leaves;
+            let closing = says_all && self.nxt <= data_end;
             let length = mss.min(data_end.saturating_sub(self.nxt));
             let room = self.edge.min(self.una + self.cwnd).saturating_sub(self.nxt);
             if length == 0 && closing && self.nxt == data_end {
@@ -388,8 +390,16 @@ impl Tcp {
             && (!self.script.waits || self.has_fin())
     }
 
+    /// Says whether the time to reset the connection has come.
+    fn is_to_reset(&self) -> bool {
+        let heard_enough = self.script.aborts.is_some_and(|at| self.received() >= at);
+        let left = self.script.leaves && self.una == 1 + self.script.total;
+        self.state == State::Open && (heard_enough || left)
+    }
+
     pub(crate) fn poll_timeout(&self) -> Option<Micros> {
-        let write = self.may_write().then_some(self.write_at);
+        let leaves = self.script.leaves && self.is_to_reset();
+        let write = (self.may_write() || leaves).then_some(self.write_at);
         let read = (self.unread > 0 && self.state == State::Open).then_some(self.read_at);
         let silent = self.state == State::Open && self.script.keeps_alive;
         let ask = silent.then_some(self.heard + KEEP_ALIVE);
@@ -408,7 +418,7 @@ impl Tcp {
                 self.ack();
             }
         }
-        if self.state == State::Open && self.script.aborts.is_some_and(|at| self.received() >= at) {
+        if self.is_to_reset() {
             let rst = self.segment(self.max, Flags::RST | Flags::ACK);
             self.out.push(rst);
             self.state = State::Reset;

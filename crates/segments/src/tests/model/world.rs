@@ -142,6 +142,7 @@ impl World<'_> {
             hung: hangs.then(|| format!("{} {:#?} {:#?}", self.now, self.ends, self.tables)),
             states: of(Tcp::state),
             fins: [self.ends[0].has_fin(), self.ends[1].has_fin()],
+            received: [self.ends[0].received(), self.ends[1].received()],
             counts: [0, 1].map(|pep| self.tables[pep].counts().clone()),
         }
     }
