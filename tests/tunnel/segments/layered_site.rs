@@ -165,7 +165,7 @@ impl LayeredSite {
 
     /// Waits until both PEPs have keys.
     pub(super) fn until_keyed(&self) -> Result<()> {
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + 2 * SOON;
         for pep in Pep::BOTH {
             while self.site.status(pep)?["keys"]["associations"] == 0 {
                 ensure!(Instant::now() < deadline, "no key at {pep:?}");

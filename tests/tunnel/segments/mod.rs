@@ -4,6 +4,7 @@
 mod clear;
 mod forged;
 mod kernel;
+mod killed;
 mod layered;
 mod layered_site;
 mod messages;
