@@ -157,17 +157,35 @@ fn a_pep_changes_no_bit_of_the_payload_zone_and_not_its_length() {
 }
 
 #[test]
-fn a_shorter_payload_with_a_header_to_match_is_noticed() {
+fn a_shorter_or_longer_payload_with_a_header_to_match_is_noticed() {
     let roots = roots(0);
-    let inner = Segment::new(false, ACK, b"payload");
-    let sealed = seal(&mut ends(&roots).0, &inner.bytes());
-    let (mut reader, mut writer) = pep(&roots);
-    let zone = reader.open(&sealed).unwrap().zone().unwrap().to_vec();
-    let shorter = Segment::new(false, ACK, b"payloa").bytes();
-    let mut out = BytesMut::new();
-    let cut = [&zone[..10], &zone[11..]].concat();
-    writer.write(&shorter[..40], Some(&cut), &mut out).unwrap();
-    assert_eq!(fresh(&roots, &out), Err(Discarded::PayloadTag));
+    for v6 in [false, true] {
+        let header = if v6 { 60 } else { 40 };
+        let inner = Segment::new(v6, ACK, b"payload");
+        let sealed = seal(&mut ends(&roots).0, &inner.bytes());
+        let (mut reader, _) = pep(&roots);
+        let zone = reader.open(&sealed).unwrap().zone().unwrap().to_vec();
+        let (psn, rest) = zone.split_at(4);
+        let (text, tag) = rest.split_at(b"payload".len());
+        for (payload, text) in [
+            (&b"payloa"[..], &text[..6]),
+            (b"ayload", &text[1..]),
+            (b"payload_", &[text, &[0]].concat()),
+            (b"payload", text),
+        ] {
+            let matching = Segment::new(v6, ACK, payload).bytes();
+            let (_, mut writer) = pep(&roots);
+            let (mut out, zone) = (BytesMut::new(), [psn, text, tag].concat());
+            let written = writer.write(&matching[..header], Some(&zone), &mut out);
+            written.unwrap();
+            let opened = fresh(&roots, &out);
+            if payload.len() == text.len() && payload == b"payload" {
+                assert_eq!(opened, Ok((Delivered::Packet, inner.bytes())));
+            } else {
+                assert_eq!(opened, Err(Discarded::PayloadTag), "{payload:?}");
+            }
+        }
+    }
 }
 
 #[test]
