@@ -19,8 +19,11 @@ use bentpipe_testbed::route::{Place, Route};
 use bentpipe_testbed::site::{Carried, Site, SiteConfig, fast_geo, lossy_geo, near};
 
 use crate::BENTPIPE;
-use crate::session_life::{all_are_sealed, says_all_are_sealed, wire_is};
-use cases::{BULK, Case, ENDS, LOSS, MANY, SILENCE, TRAPS};
+use crate::session_life::{
+    all_are_sealed, layering, les_alone_has_carried, says_all_are_sealed, until_it_stands, wire_is,
+};
+pub(crate) use cases::LOSS;
+use cases::{BULK, Case, ENDS, MANY, SILENCE, TRAPS};
 use hosts::SealedHosts;
 use wrong::Fault;
 
@@ -40,7 +43,7 @@ const RTT: Duration = Duration::from_millis(500);
 const SLACK: Duration = Duration::from_millis(1500);
 
 /// How one case ended on one route.
-struct Outcome {
+pub(crate) struct Outcome {
     route: &'static str,
     case: &'static str,
     took: Duration,
@@ -48,7 +51,7 @@ struct Outcome {
 }
 
 /// Runs every case on every route at the same time.
-fn together(routes: &[Route], cases: &[Case]) -> Vec<Outcome> {
+pub(crate) fn together(routes: &[Route], cases: &[Case]) -> Vec<Outcome> {
     thread::scope(|scope| {
         let started: Vec<_> = routes
             .iter()
@@ -78,7 +81,7 @@ fn together(routes: &[Route], cases: &[Case]) -> Vec<Outcome> {
 }
 
 /// Fails with one line for each failed case, after the whole table and the daemons' logs.
-fn judge(outcomes: &[Outcome], logs: &str) {
+pub(crate) fn judge(outcomes: &[Outcome], logs: &str) {
     let mut table = String::from("\n");
     let mut failed = String::new();
     for outcome in outcomes {
@@ -95,6 +98,20 @@ fn judge(outcomes: &[Outcome], logs: &str) {
     println!("{table}");
 }
 
+/// [`judge`] for TCP by LES, where nobody says that an address has no host: the server's rules drop what its own kernel says of
+/// that. All other cases pass.
+pub(crate) fn judge_les(outcomes: Vec<Outcome>, logs: &str) {
+    let by_nobody = |outcome: &Outcome| outcome.case == "unreachable_is_an_error";
+    let (unanswered, rest): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(by_nobody);
+    judge(&rest, logs);
+    assert_eq!(unanswered.len(), 2, "of both routes");
+    for outcome in unanswered {
+        let said = outcome.result.expect_err("nobody answers");
+        let said = format!("{said:#}");
+        assert!(said.contains("connect says nothing"), "{said}");
+    }
+}
+
 /// Runs the cases of each phase at the same time, one phase after the other.
 fn one_after_another(routes: &[Route], phases: &[&[Case]]) -> Vec<Outcome> {
     let outcomes = phases.iter().map(|phase| together(routes, phase));
@@ -102,7 +119,7 @@ fn one_after_another(routes: &[Route], phases: &[&[Case]]) -> Vec<Outcome> {
 }
 
 /// All cases: the silent ones beside the others, those that fill the link and the thousand on their own.
-fn all_cases(routes: &[Route]) -> Vec<Outcome> {
+pub(crate) fn all_cases(routes: &[Route]) -> Vec<Outcome> {
     thread::scope(|scope| {
         let silent = scope.spawn(|| together(routes, SILENCE));
         let mut outcomes = one_after_another(routes, &[ENDS, TRAPS, MANY, BULK]);
@@ -253,6 +270,31 @@ fn sealed_flows_pass_every_case_through_an_accelerator_that_never_sees_them() {
     judge(&outcomes, &format!("{}\n{}", site.logs(), hosts.logs()));
     let status = hosts.status().expect("status of the client");
     assert_eq!(status["tunnel"]["wire"], "tls", "{status}");
+}
+
+/// TCP is that of the hosts, packet by packet; what the network says of it comes by the tunnel.
+#[test]
+fn packets_of_les_pass_every_case_but_one() {
+    if !privileged("fidelity of LES") {
+        return;
+    }
+    let config = layering();
+    let client_tables = config
+        .client_tables
+        .replace("other = \"drop\"", "other = \"tunnel\"");
+    let site = Site::start(SiteConfig {
+        scenario: fast_geo(),
+        client_tables,
+        ..config
+    })
+    .expect("a site");
+    until_it_stands(&site).expect("an association");
+    let routes = site.routes();
+    let mut outcomes = all_cases(&routes);
+    outcomes.extend(together(&routes, LOSS));
+    judge_les(outcomes, &site.logs());
+    // What both routes send from the web, without what is sent again.
+    les_alone_has_carried(&site, 5_000_000).expect("LES alone");
 }
 
 #[test]

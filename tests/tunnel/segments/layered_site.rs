@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_emulator::topology::{GATEWAY_SAT, Process, TERMINAL_LAN, VPN_HOST, WEB};
+use bentpipe_emulator::topology::{GATEWAY_SAT, Process, TERMINAL_LAN, VPN_HOST, WEB, WEB6};
 use bentpipe_link::Scenario;
 use bentpipe_sys::command::run_command;
 use bentpipe_testbed::keys;
@@ -52,7 +52,12 @@ pub(super) struct LayeredSite {
 impl LayeredSite {
     /// Builds the site over `link`; its PEPs run, and the hosts' daemons do not. `flow` is the client's.
     pub(super) fn plain(link: Scenario, flow: &str) -> Result<Self> {
-        let mut site = PepSite::plain(link, "")?;
+        Self::with(link, flow, "")
+    }
+
+    /// [`Self::plain`] with more `tables` of both PEPs.
+    fn with(link: Scenario, flow: &str, tables: &str) -> Result<Self> {
+        let mut site = PepSite::plain(link, tables)?;
         let directory = site.topology.directory().to_owned();
         let [client, server] = ["client", "server"]
             .map(|name| keys::generate(BENTPIPE, &directory.join(format!("{name}.key"))));
@@ -71,7 +76,8 @@ impl LayeredSite {
             format!(
                 "private_key_file = \"server.key\"\nstatus_socket = \"server.sock\"\nstate_dir = \"server-state\"\n\
                  listen = \"{VPN_HOST}:{TUNNEL}\"\n\
-                 [[client]]\nname = \"user\"\npublic_key = \"{client}\"\nallow = [\"{WEB}\"]\n\
+                 [[client]]\nname = \"user\"\npublic_key = \"{client}\"\n\
+                 allow = [\"{WEB}\", \"{WEB6}\", \"10.30.0.0/24\", \"fd00:30::/64\"]\n\
                  [les]\nlisten = \"{VPN_HOST}:{PACKETS}\"\npeps = [\"{gateway}\", \"{terminal}\"]\n"
             ),
         )?;
@@ -80,7 +86,8 @@ impl LayeredSite {
             format!(
                 "private_key_file = \"client.key\"\nstatus_socket = \"client.sock\"\nstate_dir = \"client-state\"\n\
                  [server]\naddress = \"{VPN_HOST}:{TUNNEL}\"\npublic_key = \"{server}\"\n\
-                 [intercept]\nlocal = true\n[les]\nflow = \"{flow}\"\ndestinations = [\"10.30.0.0/24\"]\n\
+                 [intercept]\nlocal = true\n[les]\nflow = \"{flow}\"\n\
+                 destinations = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n\
                  [[les.pep]]\nname = \"terminal\"\naddress = \"{TERMINAL_LAN}:{KEYS}\"\npublic_key = \"{terminal}\"\n\
                  [[les.pep]]\nname = \"gateway\"\naddress = \"{GATEWAY_SAT}:{KEYS}\"\npublic_key = \"{gateway}\"\n"
             ),
@@ -109,7 +116,12 @@ impl LayeredSite {
 
     /// [`Self::start`] with this `flow` of the client's.
     pub(super) fn started(flow: &str) -> Result<Self> {
-        let mut les = Self::plain(near(), flow)?;
+        Self::over(near(), flow, "")
+    }
+
+    /// [`Self::started`], over this `link`, with more `tables` of both PEPs.
+    pub(super) fn over(link: Scenario, flow: &str, tables: &str) -> Result<Self> {
+        let mut les = Self::with(link, flow, tables)?;
         les.run(Role::Server)?;
         les.run(Role::Client)?;
         les.until_keyed()?;
@@ -259,7 +271,7 @@ impl LayeredSite {
     }
 
     /// Text that the daemons have logged, to be shown with a failure.
-    fn logs(&self) -> String {
+    pub(super) fn logs(&self) -> String {
         let daemons = self.daemons.iter().flatten();
         let own: String = daemons.map(Process::stderr_text).collect();
         format!("{}\n{own}", self.site.logs())

@@ -2,6 +2,7 @@
 //! passes as without them.
 
 mod clear;
+mod fidelity;
 mod forged;
 mod kernel;
 mod killed;

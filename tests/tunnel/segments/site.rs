@@ -256,12 +256,17 @@ impl PepSite {
     }
 
     fn route_between(&self, name: &'static str, [user, web]: [&NetNs; 2], server: IpAddr) -> Route {
+        let nobody = if server.is_ipv4() {
+            "10.30.0.251"
+        } else {
+            "fd00:30::dead"
+        };
         Route {
             name,
             user: Place::from(user),
             web: Place::from(web),
             server,
-            nobody: "10.30.0.251".parse().expect("an address"),
+            nobody: nobody.parse().expect("an address"),
             patience: PATIENCE,
             silence: Duration::from_secs(75),
             detour: None,

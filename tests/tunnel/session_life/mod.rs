@@ -39,6 +39,7 @@ use bentpipe_testbed::site::{Site, SiteConfig, geo};
 use bentpipe_testbed::start;
 use bentpipe_testbed::transfer::{Arrivals, Transfer, Way};
 
+pub(crate) use layered::{layering, les_alone_has_carried, until_it_stands};
 pub(crate) use transparent::{all_are_sealed, says_all_are_sealed, sealed_and_not};
 pub(crate) use wire::wire_is;
 
