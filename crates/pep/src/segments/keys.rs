@@ -130,7 +130,7 @@ impl HeaderKeys for GrantedKeys {
 
 impl HeaderKeys for Grants {
     fn open(&mut self, now: Instant, datagram: &Bytes) -> Result<OpenedPacket, StaysClosed> {
-        let opened = Grants::open(self, now, datagram).map_err(|why| match why {
+        let opened = Self::open(self, now, datagram).map_err(|why| match why {
             PepUnopened::Discarded(Discarded::Packet(_)) => StaysClosed::Copy,
             PepUnopened::Unknown | PepUnopened::Discarded(_) => StaysClosed::NoKey,
         })?;
@@ -154,17 +154,17 @@ impl HeaderKeys for Grants {
         parts: (&[u8], Option<(Spi, &[u8])>),
         out: &mut BytesMut,
     ) -> Result<(), StaysUnwritten> {
-        Grants::write(self, now, scope, toward, parts, out).map_err(|why| match why {
+        Self::write(self, now, scope, toward, parts, out).map_err(|why| match why {
             PepUnwritten::Association(_) => StaysUnwritten::NoKeyOfZone,
             PepUnwritten::Unknown | PepUnwritten::Unwritten(_) => StaysUnwritten::NoKey,
         })
     }
 
     fn holds(&self, scope: &Scope) -> bool {
-        Grants::holds(self, scope)
+        Self::holds(self, scope)
     }
 
     fn stays(&self, scope: &Scope) -> bool {
-        Grants::stays(self, scope)
+        Self::stays(self, scope)
     }
 }

@@ -128,10 +128,10 @@ impl Registry {
     pub(super) fn leave(&self, key: &PublicKey, shard: u8, connection: ConnectionId) {
         let place = (shard, connection);
         let mut speaking = self.speaking.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(process) = speaking.get_mut(key) {
-            if !process.connections.leave(place) {
-                speaking.remove(key);
-            }
+        if let Some(process) = speaking.get_mut(key)
+            && !process.connections.leave(place)
+        {
+            speaking.remove(key);
         }
         drop(speaking);
         let mut publishing = self

@@ -17,8 +17,10 @@ const CONNECTED: &[u8] = b"yes";
 /// Length of a record without a body: length, kind and tag.
 const EMPTY: usize = 19;
 
-/// Ways in which an outer connection ends, with the fault that each is.
-const ENDS: [(Fault, fn(&mut Conn)); 2] = [
+/// Way in which an outer connection ends, with the fault that it is.
+type OuterEnd = (Fault, fn(&mut Conn));
+
+const ENDS: [OuterEnd; 2] = [
     (Fault::Ended, Conn::on_outer_end),
     (Fault::Reset, Conn::on_outer_reset),
 ];
