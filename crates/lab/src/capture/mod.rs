@@ -107,7 +107,7 @@ pub struct CaptureReport {
     pub clear: Vec<ClearPacket>,
     /// Packets of any kind that hold [`MARKER`], thus content that can be read.
     pub marker_packets: u64,
-    /// Those of them that are not among `clear_packets`: the tunnel's own, or about it.
+    /// Packets with content that can be read and are the tunnel's own, or about it: not among `clear_packets`.
     pub readable_own: u64,
     /// Packets that were too fast for the capture.
     pub missed: u64,

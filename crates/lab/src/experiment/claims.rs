@@ -135,7 +135,7 @@ pub enum Comparable {
     /// The figure itself.
     #[default]
     All,
-    /// Its ratio to others of the same source: it was measured over other content.
+    /// Ratio to other figures of the same source alone: the figure was measured over other content.
     Ratio,
 }
 

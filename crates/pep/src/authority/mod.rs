@@ -196,15 +196,15 @@ impl Authority {
     /// True once the CA's life is over.
     #[must_use]
     pub fn has_expired(&self) -> bool {
-        self.phase(since_1970()) == Phase::Over
+        self.phase(since_1970()) == ValidityPhase::Over
     }
 
     /// Part of its life that the CA is in at `now`, since 1970.
-    pub(crate) fn phase(&self, now: Duration) -> Phase {
+    pub(crate) fn phase(&self, now: Duration) -> ValidityPhase {
         match self.not_after.checked_sub(now.as_secs()) {
-            None => Phase::Over,
-            Some(left) if left < SOON.as_secs() => Phase::Ending,
-            Some(_) => Phase::Good,
+            None => ValidityPhase::Over,
+            Some(left) if left < SOON.as_secs() => ValidityPhase::Ending,
+            Some(_) => ValidityPhase::Good,
         }
     }
 
@@ -219,7 +219,7 @@ impl Authority {
 
 /// Part of a CA's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ValidityPhase {
     Good,
     /// Its end is near.
     Ending,

@@ -13,6 +13,7 @@ use super::connections::{Attempt, Lost, Ready};
 use super::report::{self, Told, is_replaced};
 use super::retry::{Failure, Retry, Step};
 use super::session::Session;
+use super::silence;
 use crate::process;
 use bentpipe_tunnel::engine::identity;
 use bentpipe_tunnel::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event};
@@ -141,7 +142,7 @@ impl Session {
             Ready::Unwanted => self.tunnels.close(id, "the client has another tunnel"),
             Ready::Enrols => self.connector.name_own_key(id),
             Ready::Tunnel(attempt) => self.install(attempt),
-            Ready::Beside(attempt) => self.challenge(attempt),
+            Ready::Beside(attempt) => silence::challenge(self, attempt),
         }
     }
 
@@ -248,7 +249,7 @@ impl Session {
             () = due => {}
             () = self.schedule.woken() => {}
             _ = tick.tick() => {
-                self.watch_silence();
+                silence::watch(self);
                 if !self.carries() {
                     self.connector.look_around().await;
                 }

@@ -12,13 +12,13 @@ const STEP: usize = 16 * 1024;
 
 /// Socket that bytes are read from.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct BodySource<'a> {
     pub(super) socket: &'a TcpStream,
     /// Socket of an application that waits for the bytes: once that one is gone, reading ends.
     pub(super) awaited_by: Option<&'a TcpStream>,
 }
 
-impl Source<'_> {
+impl BodySource<'_> {
     /// Reads on into `buffer`; 0: the other end has ended in order. The error `ConnectionAborted` says that nobody waits any more.
     pub(super) async fn read(self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let Some(application) = self.awaited_by else {
@@ -109,7 +109,7 @@ impl Body {
     pub(super) async fn copy(
         &mut self,
         buffer: &mut Vec<u8>,
-        from: Source<'_>,
+        from: BodySource<'_>,
         to: &TcpStream,
     ) -> Result<(), BrokenOff> {
         loop {

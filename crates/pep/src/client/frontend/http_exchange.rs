@@ -10,7 +10,7 @@ use bentpipe_proto::proxy::forward::{self, Framing, RequestHead, ResponseHead};
 use tokio::io::{AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::TcpStream;
 
-use super::http_body::{Body, BrokenOff, Source, write_all};
+use super::http_body::{Body, BodySource, BrokenOff, write_all};
 
 /// Answer that a request got.
 pub(super) enum Answered {
@@ -48,11 +48,11 @@ pub(super) async fn exchange(
 ) -> io::Result<Answered> {
     let (response, sent) = converse(application, origin, request, buffer).await?;
     Ok(match (response, sent) {
-        (Response::Whole { keeps: true }, Sent::Whole) => Answered::Whole,
+        (Response::Whole { keeps: true }, RequestSent::Whole) => Answered::Whole,
         // Whatever is left of the request's body would be taken for the next request.
         (Response::Whole { .. }, _) => Answered::Last,
         // A reset is told once: where it has met a write, reads end as if in order.
-        (Response::Ended, Sent::Refused) | (Response::BrokenOff, _) => Answered::Cut,
+        (Response::Ended, RequestSent::Refused) | (Response::BrokenOff, _) => Answered::Cut,
         (Response::Ended, _) => Answered::Last,
         (Response::Nothing, _) => Answered::Nothing,
         (Response::Switched(rest), _) => {
@@ -68,7 +68,7 @@ pub(super) async fn exchange(
 }
 
 /// Part of a request that an origin has been sent.
-enum Sent {
+enum RequestSent {
     Whole,
     /// The origin has answered before.
     Part,
@@ -82,12 +82,12 @@ async fn converse(
     origin: &TcpStream,
     request: &RequestHead,
     buffer: &mut Vec<u8>,
-) -> io::Result<(Response, Sent)> {
+) -> io::Result<(Response, RequestSent)> {
     let mut body = Body::new(request.body);
     let mut upload = Box::pin(async {
         let head = write_all(origin, &request.head).await;
         head.map_err(|_| BrokenOff::Sink)?;
-        let from = Source {
+        let from = BodySource {
             socket: application,
             awaited_by: None,
         };
@@ -105,9 +105,9 @@ async fn converse(
     };
     drop(upload);
     let sent = match sent {
-        Some(Err(_)) => Sent::Refused,
-        None if !body.is_done() => Sent::Part,
-        _ => Sent::Whole,
+        Some(Err(_)) => RequestSent::Refused,
+        None if !body.is_done() => RequestSent::Part,
+        _ => RequestSent::Whole,
     };
     Ok((response, sent))
 }
@@ -118,7 +118,7 @@ async fn respond(
     application: &TcpStream,
     request: &RequestHead,
 ) -> io::Result<Response> {
-    let from = Source {
+    let from = BodySource {
         socket: origin,
         awaited_by: Some(application),
     };
@@ -153,7 +153,7 @@ async fn respond(
 
 /// Reads the head of the next response; `None`: there is none, or it cannot be understood. An error says that the application is gone.
 async fn read_head(
-    from: Source<'_>,
+    from: BodySource<'_>,
     buffer: &mut Vec<u8>,
     request: &RequestHead,
 ) -> io::Result<Option<ResponseHead>> {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 
-use crate::authority::{Files, Phase, RENEWAL, Signer};
+use crate::authority::{Files, RENEWAL, Signer, ValidityPhase};
 use crate::config::TrustedName;
 use crate::process::{self, since_1970};
 
@@ -51,7 +51,7 @@ struct Watched {
     /// Of hosts that are listed, and so of no more than that.
     leaves: HashMap<TrustedName, Leaf>,
     /// Part of the CA's life that the log was told of.
-    told: Option<Phase>,
+    told: Option<ValidityPhase>,
 }
 
 impl Watched {
@@ -65,11 +65,11 @@ impl Watched {
         let (subject, on) = (authority.subject(), authority.expires());
         let mend = "`bentpipe ca remove`, then `bentpipe ca init`";
         match phase {
-            Phase::Good => None,
-            Phase::Ending => Some(format!(
+            ValidityPhase::Good => None,
+            ValidityPhase::Ending => Some(format!(
                 "{subject} expires on {on}; {mend}, and install the new one: from then on {MEANWHILE}"
             )),
-            Phase::Over => Some(format!("{subject} has expired; {mend}: {MEANWHILE}")),
+            ValidityPhase::Over => Some(format!("{subject} has expired; {mend}: {MEANWHILE}")),
         }
     }
 }
