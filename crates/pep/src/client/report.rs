@@ -255,8 +255,13 @@ impl Reporter {
         }
     }
 
-    /// Figures that are sums over all tunnels: one epoch for all of them, the start of the client.
+    /// Figures that are sums over all tunnels: one epoch for all of them, the start of the client. The number of flows is of the same
+    /// moment: a flow that has just been opened is not one that has ended.
     fn fill_totals(&self, session: &mut status::Session) {
+        let active = |connection: &Connection| Some(connection.tunnel.flow_count() as u64);
+        if let Some(active) = self.tunnels.look(active) {
+            session.flows.active = active;
+        }
         let totals = self.tunnels.shard().peek(Engine::totals);
         session.ledger_bytes = Some(totals.ledger);
         session.flows.opened_total = totals.flows.opened;
