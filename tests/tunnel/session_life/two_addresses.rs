@@ -138,7 +138,7 @@ fn a_tunnel_that_is_heard_again_has_its_packets() {
     });
 }
 
-/// What the client says of giving up the second tunnel is lost: packets from outside go into it until it is known to answer nothing.
+/// CONNECTION_CLOSE of the second tunnel is lost: packets from outside go into it until it is known to answer nothing.
 #[test]
 #[ignore = "takes a minute and a half; `make test-full` runs it"]
 fn a_tunnel_whose_end_was_lost_keeps_no_packets() {

@@ -1,4 +1,4 @@
-//! What others have published about the runs of an experiment: figures, and reasons why they differ here.
+//! Published figures about the runs of an experiment, and reasons why they differ here.
 
 use std::collections::BTreeSet;
 use std::fmt;

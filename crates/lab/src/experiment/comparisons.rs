@@ -1,4 +1,4 @@
-//! What others have published of contenders beside each other: ratios, orders, pairs of runs, and ratios that rise.
+//! Published comparisons of contenders: ratios, orders, pairs of runs, and ratios that rise.
 
 use serde::{Deserialize, Serialize};
 

@@ -57,7 +57,7 @@ fn judged(claims: &Claims) -> Vec<(Vec<&str>, &str, &str)> {
     figures.chain(ratios).chain(even).chain(orders).collect()
 }
 
-/// The same of ratios that rise, at each place of the axis.
+/// Contenders and tasks that the ratios that rise need, at each place of the axis.
 fn rising(experiment: &Experiment) -> Vec<(Vec<&str>, &str, &str)> {
     let links = experiment.axis.iter().flat_map(|axis| axis.at.keys());
     let at = |link| {

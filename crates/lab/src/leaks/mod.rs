@@ -72,8 +72,8 @@ pub struct Leaks {
 }
 
 impl Leaks {
-    /// What crossed in clear, in all states: packets beside the tunnel, and the tunnel's own whose content could be read; none if
-    /// there was neither.
+    /// Account of what crossed in clear in all states, for the operator: packets beside the tunnel, and the tunnel's own whose content
+    /// could be read; `None` if there was neither.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         let sum = |of: fn(&CaptureReport) -> u64| -> u64 {

@@ -40,7 +40,7 @@ impl ClientConnections {
         !self.0.is_empty()
     }
 
-    /// What is sent to `place` is not answered (`outage`), or is again.
+    /// Connection at `place` is not answered (`outage`), or is again.
     pub(super) fn on_outage(&mut self, place: Place, outage: bool) {
         if let Some(known) = self.0.iter_mut().find(|known| known.place == place) {
             known.answers = !outage;

@@ -89,7 +89,7 @@ impl Registry {
         old.former == Some(instance)
     }
 
-    /// What is sent to a client by a connection is not answered (`outage`), or is again.
+    /// Connection of a client at `place` is not answered (`outage`), or is again.
     pub(super) fn on_outage(&self, key: &PublicKey, place: Place, outage: bool) {
         let mut speaking = self.speaking.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(process) = speaking.get_mut(key) {

@@ -117,7 +117,7 @@ impl Sessions {
         }
     }
 
-    /// What a client is sent by this connection is not answered (`outage`), or is again: packets go by another one that it has.
+    /// Connection `id` is not answered (`outage`), or is again: packets go by another one that the client has.
     fn note_outage(&self, id: ConnectionId, outage: bool) {
         let place = (self.index, id);
         if let Some(session) = self.open.borrow().get(&id) {

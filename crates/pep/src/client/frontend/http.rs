@@ -5,7 +5,7 @@
 //!               ◄══════════════         ◄─ response head, body ─
 //! ```
 //!
-//! What a head says and where a body ends is decided in `proto::proxy::forward`; this reads heads and finds ways, `http_exchange.rs` has one
+//! Heads and the ends of bodies are decided on in `proto::proxy::forward`; this reads heads and finds ways, `http_exchange.rs` has one
 //! request answered.
 
 use std::io;

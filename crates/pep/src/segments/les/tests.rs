@@ -232,7 +232,7 @@ fn grant(roots: &Roots, lifetime: Duration) -> Grant {
     }
 }
 
-/// What a PEP has taken in, or has on its way, when the ends renew their keys.
+/// Payload that a PEP has taken in, or has on its way, when the ends renew their keys.
 #[test]
 fn payload_leaves_under_the_keys_that_it_came_under() {
     const MINUTE: Duration = Duration::from_secs(60);

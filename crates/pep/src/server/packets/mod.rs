@@ -234,7 +234,7 @@ impl Packets {
         routes.leave(place);
     }
 
-    /// What is sent to `place` is not answered (`outage`), or is again.
+    /// Packets to `place` are not answered (`outage`), or are again.
     pub(super) fn on_outage(&self, place: Place, outage: bool) {
         let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
         routes.on_outage(place, outage);
