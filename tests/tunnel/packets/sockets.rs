@@ -1,7 +1,7 @@
 //! A server without any capability: UDP and ping cross from its sockets, and whoever sends anything else is told.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_emulator::topology::{GATEWAY_WAN, WEB};
@@ -240,7 +240,7 @@ fn what_waits_for_a_busy_server_crosses_or_is_counted() {
     }
     let site = site(true);
     let places = [site.topology.gateway(), site.topology.user()];
-    let lost = || places.map(|place| receive_errors(place).expect("a counter"));
+    let lost = || places.map(|place| counter(place, "Udp: ", "RcvbufErrors").expect("a counter"));
     let dropped = || packets(&site).map(|packets| total(&packets["dropped"]));
     // As many as the kernel's own size of a socket's buffer does not hold, then more than any that we may have.
     for (count, held) in [(300, true), (8000, false)] {
@@ -268,10 +268,14 @@ fn burst(site: &Site, count: u64) -> Result<u64> {
     near.send(b"tell me all")?;
     let (_, asker) = far.recv_from(&mut [0; 100])?;
     site.server().signal(Signal::STOP)?;
-    for number in 0..count {
+    let arrived = || counter(site.topology.gateway(), "Ip: ", "InReceives");
+    let before = arrived()?;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for number in 1..=count {
         far.send_to(&[0; 200], asker)?;
-        // The kernel's queue between the two is short.
-        if number % 50 == 49 {
+        // The kernel's queue between the two is short, and drops in silence.
+        while number % 100 == 0 && arrived()? < before + number {
+            ensure!(Instant::now() < deadline, "lost before the server");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -283,15 +287,15 @@ fn burst(site: &Site, count: u64) -> Result<u64> {
     Ok(came)
 }
 
-/// Datagrams for which sockets of `place` had no room.
-fn receive_errors(place: &NetNs) -> Result<u64> {
+/// What the kernel has counted in `place` for a protocol (RFC 4293, RFC 4113).
+fn counter(place: &NetNs, protocol: &str, counted: &str) -> Result<u64> {
     let counters = place.run("cat", &["/proc/net/snmp"])?;
-    let mut lines = counters.lines().filter(|line| line.starts_with("Udp: "));
+    let mut lines = counters.lines().filter(|line| line.starts_with(protocol));
     let (names, values) = (lines.next(), lines.next());
     let names = names.into_iter().flat_map(str::split_whitespace);
     let mut both = names.zip(values.into_iter().flat_map(str::split_whitespace));
     let (_, value) = both
-        .find(|(name, _)| *name == "RcvbufErrors")
+        .find(|(name, _)| *name == counted)
         .context(counters.clone())?;
     Ok(value.parse()?)
 }
