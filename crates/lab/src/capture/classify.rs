@@ -44,7 +44,8 @@ pub(super) fn classify(
         return Class::Clear;
     };
     match &packet.transport {
-        Some(TransportSlice::Icmpv4(icmp)) if icmp.type_u8() == 3 => {
+        // Unreachable, or redirect: a host whose address has gone forwards what comes for it.
+        Some(TransportSlice::Icmpv4(icmp)) if matches!(icmp.type_u8(), 3 | 5) => {
             about_own(icmp.payload(), &expected)
         }
         Some(TransportSlice::Icmpv6(icmp)) if matches!(icmp.type_u8(), 1 | 2) => {

@@ -92,8 +92,8 @@ pub struct CaptureReport {
     pub tunnel_packets: u64,
     /// Packets of the other tunnels of its own, if there are some.
     pub idle_packets: u64,
-    /// ICMP errors that quote a packet of any of them: from the kernel where a daemon is gone. What they quote is
-    /// encrypted.
+    /// ICMP errors and redirects that quote a packet of any of them: from the kernel where a daemon or an address is gone.
+    /// What they quote is encrypted.
     pub tunnel_errors: u64,
     /// ARP, IPv6 neighbour discovery, and membership of link-local groups.
     pub link_scope_packets: u64,

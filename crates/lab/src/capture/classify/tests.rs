@@ -149,14 +149,22 @@ fn neighbours_business_is_told_by_kind_and_hop_limit() {
 
 #[test]
 fn an_error_is_judged_by_what_it_quotes() {
-    let error = |quoted: &[u8]| {
+    let word = |kind: u8, code: u8, quoted: &[u8]| {
         let mut packet = Vec::new();
         ipv4([10, 20, 0, 1], [10, 20, 0, 2], 64)
-            .icmpv4_raw(3, 3, [0; 4])
+            .icmpv4_raw(kind, code, [0; 4])
             .write(&mut packet, quoted)
             .unwrap();
         packet
     };
+    let error = |quoted: &[u8]| word(3, 3, quoted);
+    // A redirect for a host (RFC 792).
+    let about = word(5, 1, &udp(40_000, PORT));
+    assert_eq!(classify(V4, &about, TUNNEL), Class::TunnelError);
+    let other = word(5, 1, &udp(40_000, 53));
+    assert_eq!(classify(V4, &other, TUNNEL), Class::Clear);
+    let asked = word(8, 0, &udp(40_000, PORT));
+    assert_eq!(classify(V4, &asked, TUNNEL), Class::Clear);
     let about = error(&udp(40_000, PORT));
     assert_eq!(classify(V4, &about, TUNNEL), Class::TunnelError);
     // Quotes are cut short.
