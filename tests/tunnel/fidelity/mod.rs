@@ -98,20 +98,6 @@ pub(crate) fn judge(outcomes: &[Outcome], logs: &str) {
     println!("{table}");
 }
 
-/// [`judge`] for TCP by LES, where nobody says that an address has no host: the server's rules drop what its own kernel says of
-/// that. All other cases pass.
-pub(crate) fn judge_les(outcomes: Vec<Outcome>, logs: &str) {
-    let by_nobody = |outcome: &Outcome| outcome.case == "unreachable_is_an_error";
-    let (unanswered, rest): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(by_nobody);
-    judge(&rest, logs);
-    assert_eq!(unanswered.len(), 2, "of both routes");
-    for outcome in unanswered {
-        let said = outcome.result.expect_err("nobody answers");
-        let said = format!("{said:#}");
-        assert!(said.contains("connect says nothing"), "{said}");
-    }
-}
-
 /// Runs the cases of each phase at the same time, one phase after the other.
 fn one_after_another(routes: &[Route], phases: &[&[Case]]) -> Vec<Outcome> {
     let outcomes = phases.iter().map(|phase| together(routes, phase));
@@ -292,7 +278,7 @@ fn packets_of_les_pass_every_case_but_one() {
     let routes = site.routes();
     let mut outcomes = all_cases(&routes);
     outcomes.extend(together(&routes, LOSS));
-    judge_les(outcomes, &site.logs());
+    judge(&outcomes, &site.logs());
     // What both routes send from the web, without what is sent again.
     les_alone_has_carried(&site, 5_000_000).expect("LES alone");
 }

@@ -8,7 +8,7 @@ use bentpipe_testbed::site::fast_geo;
 use super::CLEAR;
 use super::layered_site::{LayeredSite, Role};
 use super::site::{Pep, PepSite};
-use crate::fidelity::{LOSS, Outcome, all_cases, judge, judge_les, together};
+use crate::fidelity::{LOSS, Outcome, all_cases, judge, together};
 
 /// Connections of both routes that the cases hold for longer than two PEPs need to agree: the thousand, and what fills the link.
 const RELAYED: u64 = 2 * (1000 + 3);
@@ -48,12 +48,12 @@ fn peps_in_clear_pass_every_case() {
 }
 
 #[test]
-fn peps_that_relay_les_pass_every_case_but_one() {
+fn peps_that_relay_les_pass_every_case() {
     if !privileged("fidelity of PEPs and LES") {
         return;
     }
     let les = LayeredSite::over(fast_geo(), "short", LIMITS).expect("a site");
-    judge_les(every_case(&les.site.routes()), &les.logs());
+    judge(&every_case(&les.site.routes()), &les.logs());
     expect_relayed(&les.site).expect("relayed");
     let client = les.status(Role::Client).expect("a status");
     assert_eq!(client["flows"]["opened_total"], 0, "{client}");

@@ -23,8 +23,7 @@ const PRIVATE: [(Family, &str); 2] = [
 
 /// The chains, as between the braces of the table.
 pub(super) fn body(ports: &[u16], forwarding: Option<&Forwarding>, router: Router) -> String {
-    let kept_in = forwarding.map_or(&[][..], |forwarding| &forwarding.translated);
-    let mut chains = vec![quiet(ports, kept_in)];
+    let mut chains = vec![quiet(ports)];
     if let Some(forwarding) = forwarding {
         let shut: Vec<_> = router.shut().collect();
         chains.extend(shut.iter().map(|family| only_ours(*family)));
@@ -33,20 +32,22 @@ pub(super) fn body(ports: &[u16], forwarding: Option<&Forwarding>, router: Route
         chains.push(forward(forwarding, &shut));
         chains.push(lead(&forwarding.published));
         chains.push(translate(forwarding));
-        chains.push(keep_in(forwarding));
+        chains.push(
+            keep_in(&forwarding.translated)
+                .rules(to_translate(forwarding).map(|packets| format!("{packets} counter drop"))),
+        );
     }
     chains.iter().map(Chain::to_string).collect()
 }
 
 /// Rest of the table that stays after a stop, if programs of this machine may still talk to clients at the prefixes `translated`.
 pub(super) fn left_behind(translated: &[IpNet]) -> String {
-    quiet(&[], translated).to_string()
+    keep_in(translated).to_string()
 }
 
 /// Drops the kernel's ICMP errors about datagrams to `ports`. The error quotes the datagram: its destination port stands
-/// behind 8 bytes of ICMP, the quoted IP header (20 or 40 bytes) and the source port. Drops, too, what this machine's own programs
-/// say to clients once the device is gone.
-fn quiet(ports: &[u16], translated: &[IpNet]) -> Chain {
+/// behind 8 bytes of ICMP, the quoted IP header (20 or 40 bytes) and the source port.
+fn quiet(ports: &[u16]) -> Chain {
     let rules = ports.iter().flat_map(|port| {
         [(Family::V4, (8 + 20 + 2) * 8), (Family::V6, (8 + 40 + 2) * 8)].map(|(family, offset)| {
             let icmp = family.icmp();
@@ -55,18 +56,7 @@ fn quiet(ports: &[u16], translated: &[IpNet]) -> Chain {
             )
         })
     });
-    Chain::at("quiet", "filter", "output priority filter")
-        .rules(rules)
-        .rules(astray(translated))
-}
-
-/// Drops what is for clients and would go another way: the table outlives a killed server, and its device does not; then other
-/// routes would lead it out in clear.
-fn astray(translated: &[IpNet]) -> impl Iterator<Item = String> {
-    by_family(translated).map(|(family, prefixes)| {
-        let header = family.header();
-        format!("oifname != \"{NAME}\" {header} daddr {prefixes} counter drop")
-    })
+    Chain::at("quiet", "filter", "output priority filter").rules(rules)
 }
 
 /// The name of the chain that stands for "this machine did not forward before".
@@ -128,7 +118,6 @@ fn forward(forwarding: &Forwarding, shut: &[Family]) -> Chain {
         .rule(format_args!(
             "iifname \"{NAME}\" oifname \"{NAME}\" counter drop"
         ))
-        .rules(astray(&forwarding.translated))
         .rules(published)
         .rules(led)
         .rule(format_args!(
@@ -158,12 +147,19 @@ fn translate(forwarding: &Forwarding) -> Chain {
         .rules(to_translate(forwarding).map(|packets| format!("{packets} masquerade")))
 }
 
-/// Drops what the chain before has to translate and has not. The kernel translates no packet that it cannot assign to a
-/// connection (an ICMP error about a connection that the gateway has forgotten, a segment out of its window, all that another
-/// program exempts from connection tracking): such a packet would leave with a client's inner address.
-fn keep_in(forwarding: &Forwarding) -> Chain {
-    Chain::at("keep_in", "filter", "postrouting priority srcnat + 10")
-        .rules(to_translate(forwarding).map(|packets| format!("{packets} counter drop")))
+/// Drops what is for clients and would go another way: the table outlives a killed server, and its device does not; then other
+/// routes would lead it out in clear. The hook before, `output`, does not know the way yet of what the kernel says about a
+/// packet that it has translated, such as that its destination is unreachable.
+///
+/// A server that forwards adds what the chain before has to translate and has not. The kernel translates no packet that it
+/// cannot assign to a connection (an ICMP error about a connection that the gateway has forgotten, a segment out of its window,
+/// all that another program exempts from connection tracking): such a packet would leave with a client's inner address.
+fn keep_in(translated: &[IpNet]) -> Chain {
+    let astray = by_family(translated).map(|(family, prefixes)| {
+        let header = family.header();
+        format!("oifname != \"{NAME}\" {header} daddr {prefixes} counter drop")
+    });
+    Chain::at("keep_in", "filter", "postrouting priority srcnat + 10").rules(astray)
 }
 
 /// Matches of the packets that may leave with an address of this machine alone.
