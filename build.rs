@@ -4,17 +4,24 @@
 use std::env;
 use std::process::Command;
 
-/// Says `commit: unknown` for a tree that no repository holds, such as an unpacked archive.
+/// Says `commit: unknown` for a tree that no repository holds, such as an unpacked archive, unless the packager says what is in it by
+/// `$BENTPIPE_COMMIT` and `$BENTPIPE_YEAR`.
 fn main() {
     // An archive that was unpacked inside of another repository has nothing to do with its commits.
     let ours = git(&["rev-parse", "--show-prefix"]).is_some_and(|below| below.is_empty());
-    let commit = git(&["rev-parse", "--short=12", "HEAD"]).filter(|_| ours);
+    let said = |name: &str| {
+        println!("cargo::rerun-if-env-changed={name}");
+        env::var(name).ok().filter(|value| !value.is_empty())
+    };
+    let commit = said("BENTPIPE_COMMIT")
+        .or_else(|| git(&["rev-parse", "--short=12", "HEAD"]).filter(|_| ours));
     println!(
         "cargo::rustc-env=BENTPIPE_COMMIT={}",
         commit.as_deref().unwrap_or("unknown")
     );
     // Not the year of the build: the same commit gives the same bytes.
-    let year = git(&["log", "-1", "--format=%cd", "--date=format:%Y"]).filter(|_| ours);
+    let year = said("BENTPIPE_YEAR")
+        .or_else(|| git(&["log", "-1", "--format=%cd", "--date=format:%Y"]).filter(|_| ours));
     println!(
         "cargo::rustc-env=BENTPIPE_YEAR={}",
         year.unwrap_or_default()

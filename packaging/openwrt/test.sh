@@ -18,14 +18,15 @@ service() { # COMMAND
     procd_set_param() { echo "  $*"; }
     procd_close_instance() { :; }
     mkdir() { :; }
+    ln() { echo "ln $*"; }
     start() { start_service; }
     program() {
       echo "bentpipe $*"
       [ "$1" != check ] || ! grep -q faulty "$4"
     }
     . ./files/bentpipe.init
-    PROGRAM=program
-    eval "$1"' service "$1"
+    PROGRAM=program SHARED_STATE=$2 RUN=$3
+    eval "$1"' service "$1" "$place/state" "$place/run"
 }
 
 expect() { # WHAT LINE…: each is printed, in this order
@@ -42,11 +43,15 @@ expect() { # WHAT LINE…: each is printed, in this order
 client=$place/client.toml server=$place/server.toml
 export uci_client_enabled=1 uci_client_config=$client uci_client_guard=1 uci_server_enabled=1 uci_server_config=$server
 
+mkdir "$place/state" "$place/run"
 service start_service >"$place/out"
 [ ! -s "$place/out" ] || { cat "$place/out"; echo "FAILED: something is started without a file" >&2; exit 1; }
 
 touch "$client" "$server"
+rmdir "$place/state" "$place/run"
 service start_service >"$place/out"
+expect "directories in which commands find the daemons, before these" \
+  "ln -s /etc/bentpipe/state $place/state" "ln -s /var/run $place/run" "instance client"
 expect "the client, and the guard before it" \
   "bentpipe check --role client $client" "bentpipe guard on --config $client" "instance client" \
   "  command program client --config $client" \
