@@ -7,7 +7,8 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use bentpipe_sys::command::{run_command, tool};
@@ -141,8 +142,23 @@ fn run_daemon(topology: &Topology, end: &End<'_>, socket: &Path) -> Result<Proce
     Ok(process)
 }
 
-/// Has the daemon of the end `name` read its connections.
+/// Has the daemon of the end `name` read its connections, once it listens: its socket has a name before.
 fn hand_over(directory: &Path, name: &str) -> Result<()> {
+    let deadline = Instant::now() + COMES_UP;
+    loop {
+        match load_all(directory, name) {
+            Err(error)
+                if error.to_string().contains("Connection refused")
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(Duration::from_millis(50));
+            }
+            result => return result,
+        }
+    }
+}
+
+fn load_all(directory: &Path, name: &str) -> Result<()> {
     let mut command = tool("swanctl");
     command.env(
         "STRONGSWAN_CONF",
