@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help quick demo test test-full limits ablation leak-test selftest deps privileges lint check-unix compat-test docs fuzz fuzz-long tests slow soak bench wire lab seeds deny packages install install-test reproducible-test site
+.PHONY: help quick demo test test-full limits ablation leak-test selftest deps privileges lint check-unix compat-test docs fuzz fuzz-long tests slow soak bench wire lab seeds deny packages install install-test container-test reproducible-test site
 # Each goal takes the machine for itself, but for what `make seeds` runs abreast.
 ifndef ABREAST
 .NOTPARALLEL:
@@ -41,6 +41,7 @@ help:
 	@echo "                 over UDP, over TLS, and sealed connections: nothing is lost and no memory grows; as root"
 	@echo "make packages    .deb, .rpm and static .tar.gz for x86_64 and aarch64; make install, with PREFIX and DESTDIR, without them"
 	@echo "make install-test  the packages on clean Debian that boot in namespaces, and the static archives; as root"
+	@echo "make container-test  the image in podman, a server and a client; as root"
 	@echo "make reproducible-test  packages of this machine's architecture, built twice in different places, are the same to the byte"
 	@echo "make site        the documentation as a site, in target/site"
 	@echo "make lab         bentpipe, plain TCP, OpenVPN and WireGuard over emulated satellites, files and pages in Chromium: half an"
@@ -67,7 +68,7 @@ quick:
 # In this order so that cheap checks fail first. All use the dev profile: dependencies are compiled once.
 test: deps privileges lint docs fuzz tests
 
-test-full: test check-unix compat-test slow fuzz-long selftest bench wire deny site install-test reproducible-test
+test-full: test check-unix compat-test slow fuzz-long selftest bench wire deny site install-test container-test reproducible-test
 
 deps:
 	@.ci/deps
@@ -250,7 +251,12 @@ packages: $(CARGO_DEB)/bin/cargo-deb $(CARGO_GENERATE_RPM)/bin/cargo-generate-rp
 install-test: privileges packages
 	@.ci/deps install
 	packaging/test.sh "$$(ls target/packages/*_$$(dpkg --print-architecture).deb)"
+	packaging/test-rpm.sh target/packages/*.$$(uname -m).rpm target/packages/*_$$(dpkg --print-architecture).deb
 	for archive in target/packages/*.tar.gz; do packaging/test-static.sh $$archive || exit 1; done
+
+container-test: privileges
+	@if command -v podman >/dev/null; then packaging/container/build.sh && packaging/container/test.sh; \
+		else echo "skipped: the container's image, which is tried with podman"; fi
 
 # The committed state, twice: what is not committed is in neither.
 reproducible-test: $(CARGO_DEB)/bin/cargo-deb $(CARGO_GENERATE_RPM)/bin/cargo-generate-rpm $(CARGO_CYCLONEDX)/bin/cargo-cyclonedx
