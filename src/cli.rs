@@ -226,9 +226,9 @@ pub(crate) enum GuardAction {
 
 #[derive(Debug, Args)]
 pub(crate) struct OriginFile {
-    /// Configuration of the origin
+    /// Configuration of the origin [default: /etc/bentpipe/origin.toml]
     #[arg(long, value_name = "FILE")]
-    pub(crate) config: PathBuf,
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -37,7 +37,7 @@ pub(crate) fn pep(options: &Daemon) -> Result<(), Failure> {
 /// Runs an origin.
 pub(crate) fn origin(options: &OriginFile) -> Result<(), Failure> {
     end_on_panic();
-    let config = OriginConfig::load(&options.config)?;
+    let config = OriginConfig::load(config(options.config.as_deref(), Role::Origin)?)?;
     Ok(origin::run(config)?)
 }
 

@@ -72,6 +72,8 @@ fn a_daemon_without_its_usual_file_says_how_to_make_it() {
     for (role, word) in [
         ("server", "bentpipe server init"),
         ("client", "client join"),
+        ("pep", "docs/sealed.md"),
+        ("origin", "docs/dssl.md"),
     ] {
         let output = Command::new(BENTPIPE).arg(role).output();
         let output = output.expect("bentpipe runs");

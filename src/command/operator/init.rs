@@ -76,7 +76,7 @@ fn port(address: &ServerAddress) -> u16 {
 
 fn text(public: &ServerAddress, listen: u16) -> String {
     format!(
-        "# The server's configuration; share/doc/bentpipe/docs/configuration.md has every key. `bentpipe check FILE` looks for faults.\n\
+        "# The server's configuration; docs/configuration.md of bentpipe has every key. `bentpipe check FILE` looks for faults.\n\
          private_key_file = \"{KEY}\"\n\
          \n\
          # UDP port, on all addresses of this machine.\n\

@@ -154,7 +154,7 @@ fn text(code: &Code, lan: &[String]) -> String {
         ),
     };
     format!(
-        "# The client's configuration; share/doc/bentpipe/docs/configuration.md has every key. `bentpipe check FILE` looks for faults.\n\
+        "# The client's configuration; docs/configuration.md of bentpipe has every key. `bentpipe check FILE` looks for faults.\n\
          private_key_file = \"{KEY}\"\n\
          \n\
          [server]\n\
