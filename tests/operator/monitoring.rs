@@ -276,13 +276,19 @@ fn prometheus_answers_every_query_that_is_delivered() {
         .as_array()
         .cloned()
         .unwrap_or_default();
-    assert_eq!(rules.len(), 5, "{rules:#?}");
-    for rule in rules {
+    assert_eq!(rules.len(), 7, "{rules:#?}");
+    for rule in &rules {
         assert_ne!(rule["health"], "err", "{rule}");
     }
     drop(stream);
     let ended = pair.client.stop();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // Who is gone is missed: the daemon by its machine's Prometheus, the client by its server's.
+    for alert in ["BentpipeDaemonDown", "BentpipeClientGone"] {
+        let rule = rules.iter().find(|rule| rule["name"] == alert);
+        let query = rule.and_then(|rule| rule["query"].as_str());
+        prometheus.wait_for(&format!("count({})", query.expect(alert)), 1.0);
+    }
 }
 
 /// The download is limited to a rate that this machine has to spare, so that what is seen is what scrapes take away.

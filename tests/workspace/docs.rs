@@ -114,6 +114,15 @@ fn whole(example: &str) -> String {
     text + example
 }
 
+/// The feed's package names the version that it builds.
+#[test]
+fn the_package_of_openwrt_has_the_version_of_the_program() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let recipe = fs::read_to_string(Path::new(root).join("packaging/openwrt/Makefile"));
+    let version = format!("PKG_VERSION:={}\n", env!("CARGO_PKG_VERSION"));
+    assert!(recipe.unwrap().contains(&version), "{version}");
+}
+
 #[test]
 fn exit_codes_are_those_of_the_help() {
     let output = bentpipe().arg("--help").output().expect("bentpipe runs");

@@ -259,6 +259,8 @@ fn sending(now: Instant, connection: &Connection) -> Sending {
         bottleneck_rate_bit_s: connection.saved(now).map(|saved| saved.rate.as_u64()),
         min_rtt_ms: milliseconds(min_rtt),
         loss_ratio: path.lost_packets as f64 / path.sent_packets.max(1) as f64,
+        packets_total: path.sent_packets,
+        lost_packets_total: path.lost_packets,
         repeated_datagrams: connection.repeated(),
         max_rate_bit_s: wishes.max_rate.map(BitRate::as_u64),
         rate_bit_s: wishes.rate.map(BitRate::as_u64),

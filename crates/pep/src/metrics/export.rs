@@ -190,10 +190,16 @@ impl Collector for Export {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use bentpipe_tunnel::engine::Ledger;
 
     use super::*;
-    use crate::status::{ClientStatus, Session, Side, TlsEntrance, TlsRefused};
+    use crate::status::{
+        ClientStatus, KernelRepair, Memory, Metering, Session, Side, TlsEntrance, TlsRefused, tests,
+    };
 
     fn lines(side: Side) -> Vec<String> {
         let report = StatusReport::new(PathBuf::from("/etc/bentpipe/x.toml"), 17, side);
@@ -268,5 +274,47 @@ mod tests {
                 .any(|line| line.contains(r#"{client="a \"b\"\n"}"#)),
             "{lines:#?}"
         );
+    }
+
+    /// The alerts and the dashboard ask for nothing that no daemon serves.
+    #[test]
+    fn what_is_asked_for_is_exported() {
+        let mut reports = [tests::client_report(), tests::server_report()];
+        reports[0].kernel.push(KernelRepair {
+            part: "table inet bentpipe_client".to_owned(),
+            repairs_total: 1,
+            last_s: None,
+            last_by: None,
+            fault: None,
+            of_others: false,
+        });
+        reports[0].all_tunnels_memory = Some(Memory::default());
+        if let Side::Client(session) = &mut reports[0].side {
+            session.ledger_bytes = Some(Ledger::default());
+            session.metering = Some(Metering {
+                cap_bytes: Some(1),
+                ..Metering::default()
+            });
+        }
+        let served: BTreeSet<String> = reports
+            .iter()
+            .flat_map(|report| Export::new(report, Vec::new()).samples.into_keys())
+            .collect();
+        let part = |byte: char| byte.is_ascii_alphanumeric() || byte == '_';
+        for file in ["alerts.yml", "grafana-dashboard.json"] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/monitoring");
+            let text = fs::read_to_string(path.join(file)).unwrap();
+            for word in text.split(|byte| !part(byte)) {
+                let asked = word.starts_with("bentpipe_");
+                // A counter's ending is the encoder's; a bare beginning asks for all of an object.
+                let meant = |name: &String| {
+                    name == word
+                        || word.strip_suffix("_total") == Some(name)
+                        || word.ends_with('_') && name.starts_with(word)
+                };
+                let found = || served.iter().any(meant);
+                assert!(!asked || found(), "{word} in {file}: {served:#?}");
+            }
+        }
     }
 }

@@ -30,7 +30,7 @@ mod tunnel;
 mod web;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fs;
 use std::net::SocketAddr;

@@ -46,6 +46,8 @@ fn session() -> Session {
                 bottleneck_rate_bit_s: Some(2_950_000),
                 min_rtt_ms: 500.0,
                 loss_ratio: 0.0123,
+                packets_total: 10_000,
+                lost_packets_total: 123,
                 max_rate_bit_s: Some(3_000_000),
                 rate_bit_s: None,
                 acks: Acks {
@@ -138,7 +140,7 @@ fn session() -> Session {
     }
 }
 
-fn client_report() -> StatusReport {
+pub(crate) fn client_report() -> StatusReport {
     StatusReport::new(
         PathBuf::from(format!("/etc/{}/client.toml", "long".repeat(30))),
         90_061,
@@ -146,7 +148,7 @@ fn client_report() -> StatusReport {
     )
 }
 
-fn server_report() -> StatusReport {
+pub(crate) fn server_report() -> StatusReport {
     let clients = vec![
         ClientStatus {
             name: "terminal-1".to_owned(),

@@ -196,6 +196,12 @@ pub struct Sending {
     pub min_rtt_ms: f64,
     /// Packets lost of those sent, 0 to 1.
     pub loss_ratio: f64,
+    /// Packets sent in this connection.
+    #[serde(default)]
+    pub packets_total: u64,
+    /// Packets lost of those.
+    #[serde(default)]
+    pub lost_packets_total: u64,
     /// Datagrams sent a second time, beyond the retransmissions of what was lost.
     #[serde(default)]
     pub repeated_datagrams: u64,
