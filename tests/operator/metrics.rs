@@ -109,7 +109,7 @@ fn metrics_elsewhere_need_a_restart() {
     let elsewhere = SocketAddr::from(([127, 0, 0, 1], free_port()));
     home.edit("server.toml", &address.to_string(), &elsewhere.to_string());
     daemon.signal("HUP");
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_secs(2));
     let ended = daemon.stop();
     assert!(ended.stderr.contains("metrics.listen"), "{}", ended.stderr);
 }

@@ -21,7 +21,7 @@ use crate::{RTT, SOON, lines, on_site};
 const TOLD: Duration = Duration::from_millis(2 * 500 + 50);
 
 /// What a process is given to start, and its rules to come into force, on a busy machine.
-const START: Duration = Duration::from_secs(1);
+const START: Duration = Duration::from_millis(1900);
 
 /// The public key in a file that has one.
 fn public_key(text: &str) -> Result<&str> {

@@ -299,8 +299,12 @@ fn refused_at_once(site: &Site, route: &Route) -> Result<()> {
         kind(&first) == Some(ErrorKind::ConnectionReset),
         "first: {first:#}"
     );
-    // The client tells the kernel off the data path.
-    thread::sleep(Duration::from_millis(300));
+    // The client tells the kernel off the data path; until then it takes in, and resets.
+    let deadline = Instant::now() + Duration::from_secs(8);
+    while route.try_connect(closed)?.is_ok() {
+        ensure!(Instant::now() < deadline, "never refused at once");
+        thread::sleep(Duration::from_millis(50));
+    }
     for _ in 0..3 {
         let start = Instant::now();
         match route.try_connect(closed)? {
@@ -389,8 +393,15 @@ fn many_connections_leave_no_descriptors_behind() {
     let site = site("[intercept]\ninterfaces = [\"lan0\"]\n");
     let daemons = [site.client().id(), site.server().id()];
     // What the client runs for the addresses that it was assigned has pipes of its own.
-    thread::sleep(Duration::from_secs(1));
-    let before = daemons.map(descriptors);
+    let mut before = daemons.map(descriptors);
+    loop {
+        thread::sleep(Duration::from_secs(1));
+        let now = daemons.map(descriptors);
+        if now == before {
+            break;
+        }
+        before = now;
+    }
     let routes = site.routes();
     let services: Vec<_> = routes
         .iter()

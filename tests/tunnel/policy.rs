@@ -326,14 +326,17 @@ fn on_failure_direct_goes_on_in_clear_and_back() {
     site.kill_server().expect("a killed server");
     // The client has nothing to miss until somebody asks for something.
     let asked = user.at(|| TcpStream::connect_timeout(&service.address, PATIENCE));
-    thread::sleep(Duration::from_secs(12));
+    let long = Duration::from_secs(30);
+    let in_clear = "what is taken in goes in clear until the tunnel answers";
+    site.client().wait_for_line(in_clear, long).expect(in_clear);
     drop(asked);
     expect(USER.into(), "without a server");
     let of_ipv6 = Service::start(&web, SocketAddr::new(WEB6.into(), 0), who).expect("a server");
     let who = seen(&user, of_ipv6.address).expect("a connection");
     assert_eq!(who, IpAddr::from(USER6), "without a server");
     site.start_server().expect("a server");
-    thread::sleep(Duration::from_secs(8));
+    let back = "the tunnel carries what is taken in again";
+    site.client().wait_for_line(back, long).expect(back);
     expect(GATEWAY_WAN.into(), "with a server again");
     // IPv6 that is not known to lead anywhere waits for the server's answer, but what goes in clear does not.
     assert_eq!(of_ipv6.accepted(), 1, "a second time through the tunnel");

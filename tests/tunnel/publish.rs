@@ -319,7 +319,7 @@ fn opens_and_closes(site: &mut Site) -> Result<()> {
     open(site).context("a permission that is given back")?;
 
     site.stop_client()?;
-    is_closed(site, ECHO).context("the client has stopped")?;
+    until_closed(site, ECHO, PATIENCE).context("the client has stopped")?;
     no_packets(site).context("the client has stopped")?;
     in_use(site).context("somebody else has the port")?;
     open(site).context("the client was started")?;

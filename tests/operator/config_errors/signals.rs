@@ -38,7 +38,7 @@ fn a_clients_hangup_says_what_has_changed() {
     let running = Running::start(home.daemon("client"), &home.path("client.sock"));
     let hang_up = || {
         running.signal("HUP");
-        thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_secs(2));
     };
     hang_up();
     home.edit(

@@ -413,7 +413,7 @@ fn a_page_elsewhere_needs_a_restart() {
         let elsewhere = page().to_string();
         home.edit("server.toml", &address.to_string(), &elsewhere);
         daemon.signal("HUP");
-        thread::sleep(Duration::from_millis(500));
+        thread::sleep(Duration::from_secs(2));
         let ended = daemon.stop();
         assert!(ended.stderr.contains("page.listen"), "{}", ended.stderr);
     });

@@ -267,6 +267,7 @@ fn expect_one_of_copies(scene: &Scene) -> Result<()> {
         copies.into_iter().map(|copy| copy.join()).collect()
     });
     scene.wait_until_refused("replayed", before + COPIES - 1)?;
+    scene.wait(|| Ok((scene.dialled() == dialled).then(|| "it was not dialled for".to_owned())))?;
     ensure!(scene.dialled() == dialled + 1, "it was dialled for twice");
     drop(begun);
     Ok(())

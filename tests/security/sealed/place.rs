@@ -295,7 +295,7 @@ impl Scene {
     }
 
     /// Waits until `lacking` says of nothing that it lacks.
-    fn wait(&self, lacking: impl Fn() -> Result<Option<String>>) -> Result<()> {
+    pub(super) fn wait(&self, lacking: impl Fn() -> Result<Option<String>>) -> Result<()> {
         self.wait_for(SOON, lacking)
     }
 

@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bentpipe_emulator::topology::{TERMINAL_LAN, WEB};
@@ -21,7 +21,7 @@ use crate::BENTPIPE;
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 9);
 
 /// A name server on the router, bound as CoreDNS and AdGuard Home are: without SO_REUSEADDR.
-struct NameServer(Arc<AtomicBool>);
+struct NameServer(Arc<AtomicBool>, Vec<JoinHandle<()>>);
 
 impl NameServer {
     fn start(place: &Place, address: &str) -> io::Result<Self> {
@@ -34,7 +34,7 @@ impl NameServer {
         listener.set_nonblocking(true)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        thread::spawn(move || {
+        let by_tcp = thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 match listener.accept() {
                     Ok((stream, _)) => drop(answer_by_tcp(stream)),
@@ -43,7 +43,7 @@ impl NameServer {
             }
         });
         let stopped = stop.clone();
-        thread::spawn(move || {
+        let by_udp = thread::spawn(move || {
             let mut buffer = [0; 1024];
             while !stopped.load(Ordering::Relaxed) {
                 if let Ok((n, from)) = socket.recv_from(&mut buffer) {
@@ -51,15 +51,17 @@ impl NameServer {
                 }
             }
         });
-        Ok(Self(stop))
+        Ok(Self(stop, vec![by_tcp, by_udp]))
     }
 }
 
 impl Drop for NameServer {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
-        // Until its thread has closed the socket.
-        thread::sleep(Duration::from_millis(150));
+        // They close its sockets.
+        for thread in self.1.drain(..) {
+            let _ = thread.join();
+        }
     }
 }
 

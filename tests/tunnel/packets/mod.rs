@@ -286,7 +286,8 @@ fn nobody_speaks_for_others() {
 }
 
 fn status(site: &Site, role: &str) -> String {
-    thread::sleep(Duration::from_millis(1200));
+    // A server publishes its clients' figures once a second.
+    thread::sleep(Duration::from_millis(2500));
     let (place, directory) = match role {
         "server" => (
             site.topology.gateway(),

@@ -98,7 +98,7 @@ fn a_server_that_carries_no_packets_any_more_says_so_and_its_client_too() {
     edit(&site.server_file(), "[[client]]", off).expect("its file");
     site.start_server().expect("another server");
     let told = "the server carries TCP only: UDP, ICMP and all else are dropped; set `enabled = true` in [packets]";
-    let patience = Duration::from_secs(30);
+    let patience = Duration::from_secs(60);
     site.client().wait_for_line(told, patience).expect(told);
     let before = report(&site, "client")["packets"]["dropped"].clone();
     let script = format!("ping -n -c 2 -W 1 {WEB} || true");

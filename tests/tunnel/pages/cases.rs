@@ -3,7 +3,8 @@
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_emulator::topology::WEB;
@@ -174,10 +175,20 @@ pub(super) fn sealed(site: &Site) -> Result<serde_json::Value> {
     Ok(status["web"]["sealed"].clone())
 }
 
-/// Figures about pages of the only client that its server tells of.
+/// Figures about pages of the only client that its server tells of, of a moment after this call: a server publishes them once a second.
 pub(super) fn served(site: &Site) -> Result<serde_json::Value> {
     let socket = site.topology.directory().join("server.sock");
-    Ok(status(&socket)?["clients"][0]["web"].clone())
+    let client = || -> Result<serde_json::Value> { Ok(status(&socket)?["clients"][0].clone()) };
+    let age = |client: &serde_json::Value| client["tunnel"]["since_s"].clone();
+    let (before, deadline) = (age(&client()?), Instant::now() + Duration::from_secs(20));
+    loop {
+        let now = client()?;
+        if age(&now) != before {
+            return Ok(now["web"].clone());
+        }
+        ensure!(Instant::now() < deadline, "no new figures in {now}");
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Document that `status` prints for the daemon with this socket.

@@ -120,15 +120,16 @@ fn objects_of_one_connection_are_there_when_they_are_asked_for() {
                 load(&sender, name, name[5..].parse()?).await?;
             }
             let mut took = Vec::new();
-            for load_number in 0..3 {
+            for load_number in 0..6 {
                 took.push(load(&sender, &format!("{load_number}-40"), 40).await?);
             }
             println!("40 objects over HTTP/2: {took:?}");
-            ensure!(took.iter().any(|took| *took < 2 * S), "{took:?}");
+            // Without objects ahead it takes 2 S + 2 T and what the link needs for the objects, 0.16 s, at least.
+            ensure!(took.iter().any(|took| *took < 2 * S + 4 * T), "{took:?}");
             Ok(())
         },
         |site, origin| {
-            ensure!(figure(site, "used_total")? == 1 + 4 * 40);
+            ensure!(figure(site, "used_total")? == 1 + 7 * 40);
             ensure!(figure(site, "trusted_total")? == 1);
             ensure!(origin.count("/o/0-40-39") == 1);
             Ok(())

@@ -18,9 +18,6 @@ use rustix::process::Signal;
 use super::{RTT, SLACK, SOON, connect, echo_address, exchange, on_site, route};
 use crate::BENTPIPE;
 
-/// From the line that a client stops to its rules for that: a run of `nft`.
-const IN_FORCE: Duration = Duration::from_millis(300);
-
 /// Whose stop it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
@@ -54,6 +51,22 @@ impl Side {
     }
 }
 
+/// Waits until the client's rules have what hosts begin wait for the next client: they come after the line that it stops.
+fn until_in_force(site: &Site) -> Result<()> {
+    let chain = ["list", "chain", "inet", "bentpipe_client", "draining"];
+    let deadline = Instant::now() + SOON;
+    while !site
+        .topology
+        .terminal()
+        .run("nft", &chain)?
+        .contains("drop")
+    {
+        ensure!(Instant::now() < deadline, "nothing has hosts wait");
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 /// SIGTERM in the middle of a download of `length` bytes, after `half` of them.
 fn stop_in_mid_download(
     site: &mut Site,
@@ -69,11 +82,11 @@ fn stop_in_mid_download(
 
 fn drains(site: &mut Site, side: Side) -> Result<()> {
     side.set_drain_timeout(site, "30 s")?;
-    let (download, told) = stop_in_mid_download(site, side, 1_000_000, 5_000_000)?;
+    let (download, told) = stop_in_mid_download(site, side, 1_000_000, 8_000_000)?;
     side.of(site).wait_for_line("stopping", SOON)?;
     let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
     if side == Side::Client {
-        thread::sleep(IN_FORCE);
+        until_in_force(site)?;
         // Neither carried nor let through in clear, nor refused.
         let late = brief_attempt(site, web.address)?;
         ensure!(
@@ -130,11 +143,11 @@ fn hands_over(site: &mut Site, on_failure: &str) -> Result<()> {
     guard(&["on", "--config", file.to_str().context("a path")?])?;
     site.start_client()?;
     Side::Client.set_drain_timeout(site, "30 s")?;
-    let (download, _) = stop_in_mid_download(site, Side::Client, 1_000_000, 4_000_000)?;
+    let (download, _) = stop_in_mid_download(site, Side::Client, 1_000_000, 8_000_000)?;
     site.client().wait_for_line("stopping", SOON)?;
     let capture = site.watch()?;
     let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
-    thread::sleep(IN_FORCE);
+    until_in_force(site)?;
     let (user, to) = (Place::from(site.topology.user()), web.address);
     let late = thread::spawn(move || user.at(|| TcpStream::connect_timeout(&to, SOON)));
     download.finish_whole()?;

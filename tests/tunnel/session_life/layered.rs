@@ -61,7 +61,7 @@ fn watch(site: &Site) -> Result<Capture> {
 /// Document that `status` prints for the server.
 fn server_status(site: &Site) -> Result<Value> {
     // Shards report once a second.
-    thread::sleep(Duration::from_millis(1500));
+    thread::sleep(Duration::from_millis(2500));
     let socket = site.topology.directory().join("server.sock");
     let socket = socket.to_str().context("a path")?;
     let gateway = site.topology.gateway();

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::Read as _;
 use std::net::TcpStream;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -176,7 +175,8 @@ fn a_client_that_is_given_a_rate_seals_no_more() {
         reload(site, "has a max_rate now")?;
         read_to_reset(&mut unpaced)?;
         // The word of it crosses beside the reset.
-        thread::sleep(RTT);
+        let told = "the server seals no more flows";
+        site.client().wait_for_line(told, SOON)?;
         talk(&route(site, RTT))?;
         let sealed = figure(site, "flows_total")?;
         ensure!(sealed == 1, "{sealed} sealed flows");
