@@ -6,9 +6,12 @@ use crate::results::{Outline, Row, Summary};
 /// Contender whose figures the sentence is about, if it was measured.
 const SUBJECT: &str = "bentpipe";
 
-/// The sentence: the first published ratio that was measured, else the product beside the first contender of the file.
+/// The sentence: the first published ratio of the product that was measured, else the first of anybody, else the product beside the
+/// first contender of the file.
 pub(super) fn answer(outline: &Outline, summary: &Summary) -> String {
     let ratios = outline.claims.published_ratios.iter();
+    let (own, others): (Vec<_>, Vec<_>) = ratios.partition(|one| one.contender == SUBJECT);
+    let ratios = own.into_iter().chain(others);
     let mut ratios = ratios.filter_map(|one| of_ratio(one, outline, summary));
     let along = || along_axis(outline.axis.as_ref()?, outline, summary);
     let sentence = ratios.next().or_else(along);
@@ -145,19 +148,27 @@ mod tests {
             answer(&outline, &summary),
             "At 1.5 and 9 (loss in dB) bentpipe takes 4.00 s and 5.00 s, plain 10.00 s and 30.00 s (get)."
         );
-        outline.claims.published_ratios = vec![PublishedRatio {
-            contender: "plain".into(),
-            to: "bentpipe".into(),
+        let ratio = |contender: &str, to: &str, ratio: f64| PublishedRatio {
+            contender: contender.into(),
+            to: to.into(),
             scenario: "b".into(),
             task: "get".into(),
-            ratio: 5.0,
+            ratio,
             quantity: Quantity::Time,
             statistic: Statistic::Median,
             source: "S".into(),
-        }];
+        };
+        outline.claims.published_ratios = vec![ratio("plain", "bentpipe", 5.0)];
         assert_eq!(
             answer(&outline, &summary),
             "plain takes 6.00 times as long as bentpipe (b, get); published 5.00."
+        );
+        // Whoever stands first in the file, the answer is about the product.
+        let own = ratio("bentpipe", "plain", 0.35);
+        outline.claims.published_ratios.push(own);
+        assert_eq!(
+            answer(&outline, &summary),
+            "bentpipe takes 0.17 times as long as plain (b, get); published 0.35."
         );
         let nothing = Summary {
             question: String::new(),
