@@ -160,6 +160,12 @@ impl FailureCount {
         self.failed
     }
 
+    /// Number of all runs.
+    #[must_use]
+    pub fn of(self) -> u32 {
+        self.of
+    }
+
     /// Share of the runs that failed.
     #[must_use]
     pub fn share(self) -> f64 {

@@ -32,8 +32,12 @@ pub(super) fn is_settled(ratio: Known) -> bool {
     near || deviation(ratio).is_some()
 }
 
-/// The deviation of a share of failed runs; none if it is near the published one.
+/// The deviation of a share of failed runs; none if it is near the published one, or if it is of fewer runs: one success refutes no
+/// failure in five, nor does one failure confirm it.
 pub(super) fn failures(own: FailureCount, published: FailureCount) -> Option<&'static str> {
+    if own.of() < published.of() {
+        return None;
+    }
     match own.share() - published.share() {
         more if more > NEAR => Some("more"),
         fewer if fewer < -NEAR => Some("fewer"),
@@ -61,6 +65,7 @@ mod tests {
         let failed = |text: &str| text.parse::<FailureCount>().unwrap();
         assert_eq!(failures(failed("1 of 5"), failed("5 of 5")), Some("fewer"));
         assert_eq!(failures(failed("1 of 8"), failed("0 of 5")), None);
+        assert_eq!(failures(failed("0 of 1"), failed("3 of 5")), None);
         assert_eq!(exactly(1.14), "");
         assert_eq!(exactly(0.86), "");
         assert_eq!(exactly(1.16), "16 % more");

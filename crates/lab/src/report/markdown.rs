@@ -86,7 +86,7 @@ mod tests {
         for line in [
             "Of 1: 0 reproduced, 0 in order only, 0 not reproduced, 1 not run.",
             "## S & co",
-            "| order: geo, get (table 1) | a \\< b (mean) | a not run; b not run | not run |  |",
+            "| order: geo, get (table 1) | a \\< b (mean) | a not in this size; b not in this size | not run |  |",
             "- **Who \\| is \\*first\\*?** (e, full): No run was valid: there is no answer yet.",
         ] {
             assert!(text.lines().any(|known| known == line), "{line}: {text}");

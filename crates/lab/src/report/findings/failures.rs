@@ -50,7 +50,10 @@ fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding
         .filter(|one| far(one))
         .map(|(one, ..)| (contender.as_slice(), one.scenario.as_str()))
         .collect();
-    let verdict = match (measured.is_empty(), differing.is_empty()) {
+    let few = measured
+        .iter()
+        .find(|(_, published, own)| own.of() < published.of());
+    let verdict = match (measured.is_empty() || few.is_some(), differing.is_empty()) {
         (true, _) => Verdict::NotRun,
         (false, false) => Verdict::NotReproduced,
         (false, true) => Verdict::Reproduced,
@@ -59,9 +62,13 @@ fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding
         let apart = bracket(failures(*own, *published));
         format!("{}{apart}", said(one, *own))
     });
-    let here: Vec<String> = match verdict {
-        Verdict::NotRun => vec![ground.absence(&first.contender).into()],
-        _ => here.collect(),
+    let here = here.collect::<Vec<_>>().join(", ");
+    let here = match few {
+        _ if measured.is_empty() => ground.absence(&first.contender, &first.scenario, &first.task),
+        Some((_, published, own)) => {
+            format!("{here}; {} of {} runs: too few", own.of(), published.of())
+        }
+        None => here,
     };
     let published = group.iter().map(|(one, count)| said(one, *count));
     Finding {
@@ -72,7 +79,7 @@ fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding
         ),
         source: first.source.clone(),
         published: published.collect::<Vec<_>>().join(", "),
-        here: here.join(", "),
+        here,
         verdict,
         because: ground.because(verdict, &differing, &first.task),
     }
@@ -146,8 +153,48 @@ fn places(axis: &Axis, rows: &[&Row], of: fn(&Row) -> Option<FailureCount>) -> S
 
 #[cfg(test)]
 mod tests {
+    use super::super::findings;
     use super::*;
-    use crate::experiment::{Comparable, Published, Statistic};
+    use crate::experiment::{Claims, Comparable, Published, Statistic};
+
+    /// Of so many runs over a link, of which none failed; published are three of five.
+    fn of_runs(runs: usize) -> Finding {
+        let published = Published {
+            contender: "split".into(),
+            scenario: "low".into(),
+            task: "cold".into(),
+            value: PublishedValue::Failed("3 of 5".parse().unwrap()),
+            statistic: Statistic::default(),
+            comparable: Comparable::All,
+            source: "S".into(),
+        };
+        let row = Row {
+            contender: "split".into(),
+            scenario: "low".into(),
+            task: "cold".into(),
+            runs: [runs, 0, 0, 0, 0],
+            ..Row::default()
+        };
+        let outline = Outline {
+            claims: Claims {
+                published: vec![published],
+                ..Claims::default()
+            },
+            ..Outline::default()
+        };
+        let (question, rows) = (String::new(), vec![row]);
+        findings(&outline, &Summary { question, rows }).remove(0)
+    }
+
+    #[test]
+    fn fewer_runs_than_were_published_judge_nothing() {
+        let one = of_runs(1);
+        assert_eq!(one.here, "low: 0 of 1; 1 of 5 runs: too few");
+        assert_eq!(one.verdict, Verdict::NotRun);
+        let five = of_runs(5);
+        assert_eq!(five.here, "low: 0 of 5 (fewer)");
+        assert_eq!(five.verdict, Verdict::NotReproduced);
+    }
 
     #[test]
     fn failures_stand_at_their_places_beside_the_published_ones() {

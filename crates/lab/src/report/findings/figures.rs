@@ -100,10 +100,12 @@ fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
 
 /// Why figures are missing: by name of few contenders, by number of many.
 fn absences(missing: &[&Published], ground: &Ground<'_>) -> Vec<String> {
-    if missing.len() > 3 {
-        return vec![format!("{} others not run", missing.len())];
+    let reason = |one: &Published| ground.absence(&one.contender, &one.scenario, &one.task);
+    let alike = |one: &Published| reason(one) == reason(missing[0]);
+    if missing.len() > 3 && missing.iter().all(|one| alike(one)) {
+        return vec![format!("{} others {}", missing.len(), reason(missing[0]))];
     }
-    let text = |one: &&Published| format!("{} {}", one.contender, ground.absence(&one.contender));
+    let text = |one: &&Published| format!("{} {}", one.contender, reason(one));
     missing.iter().map(text).collect()
 }
 
@@ -212,7 +214,7 @@ mod tests {
         let reversed = found(&[(10.0, Some(34.0)), (20.0, Some(33.0))], Comparable::All);
         assert_eq!(reversed.verdict, Verdict::NotReproduced);
         let alone = found(&[(10.0, Some(30.0)), (20.0, None)], Comparable::All);
-        assert_eq!(alone.here, "c0 30.00 s (200 % more); c1 not run");
+        assert_eq!(alone.here, "c0 30.00 s (200 % more); c1 not in this size");
         assert_eq!(alone.verdict, Verdict::NotReproduced);
         assert_eq!(
             found(&[(10.0, None)], Comparable::All).verdict,

@@ -11,7 +11,7 @@ mod pairs;
 mod ratios;
 mod rises;
 
-use crate::results::{Outline, Summary};
+use crate::results::{Outline, Status, Summary};
 
 pub(super) use failures::table as failure_table;
 
@@ -134,17 +134,41 @@ impl<'a> Ground<'a> {
         (!sentences.is_empty()).then(|| sentences.join(" "))
     }
 
-    /// Reason why a contender has no figure.
-    fn absence(&self, contender: &str) -> &'static str {
-        match self
-            .outline
-            .claims
-            .not_built
-            .iter()
-            .any(|name| name == contender)
-        {
-            true => "not built yet",
-            false => "not run",
+    /// Reason why a contender has no figure over a link at a task.
+    fn absence(&self, contender: &str, scenario: &str, task: &str) -> String {
+        let outline = self.outline;
+        let has = |names: &[String], name: &str| names.iter().any(|known| known == name);
+        if has(&outline.claims.not_built, contender) {
+            return "not built yet".into();
         }
+        let Some(row) = self.summary.row(contender, scenario, task) else {
+            let in_size = has(&outline.contenders, contender)
+                && has(&outline.scenarios, scenario)
+                && has(&outline.tasks, task);
+            return if in_size {
+                "not run"
+            } else {
+                "not in this size"
+            }
+            .into();
+        };
+        // A remark about what cannot be started has the reason first, and behind it what to do.
+        let remark = row.remarks.first().map_or("", String::as_str);
+        let reason = remark.split(';').next().unwrap_or_default();
+        match row.runs[Status::Unsupported as usize] {
+            0 => "no run is valid".into(),
+            _ => format!("unsupported: {reason}"),
+        }
+    }
+
+    /// Reason of the first of `contenders` that has no figure over a link at a task.
+    fn absence_of(&self, contenders: &[&str], scenario: &str, task: &str) -> String {
+        let measured = |contender: &str| {
+            let row = self.summary.row(contender, scenario, task);
+            row.is_some_and(|row| row.figures.is_some())
+        };
+        let missing = contenders.iter().find(|name| !measured(name));
+        let missing = missing.or(contenders.first());
+        missing.map_or_else(String::new, |name| self.absence(name, scenario, task))
     }
 }

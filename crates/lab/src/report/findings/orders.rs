@@ -72,9 +72,11 @@ fn judged<'a>(
         (_, true) => ("as published".to_owned(), Verdict::Reproduced),
         (_, false) => (objections.join(", "), Verdict::NotReproduced),
     };
-    let missing = missing
-        .iter()
-        .map(|(name, _)| format!("{name} {}", ground.absence(order.run(name).0)));
+    let missing = missing.iter().map(|(name, _)| {
+        let (contender, task) = order.run(name);
+        let reason = ground.absence(contender, &order.scenario, task);
+        format!("{name} {reason}")
+    });
     let said = (!said.is_empty()).then_some(said).into_iter();
     let said: Vec<_> = said.chain(given_up).chain(missing).collect();
     (said.join("; "), verdict, apart)
@@ -167,12 +169,12 @@ mod tests {
         let reversed = found(&[&["vpn"], &["split"], &["sle"], &["pepsal"]]);
         assert_eq!(
             reversed.here,
-            "vpn > split; sle not built yet; pepsal not run"
+            "vpn > split; sle not built yet; pepsal not in this size"
         );
         let alone = found(&[&["qpep"], &["pepsal"]]);
         assert_eq!(
             (&*alone.here, alone.verdict),
-            ("pepsal not run", Verdict::NotRun)
+            ("pepsal not in this size", Verdict::NotRun)
         );
     }
 

@@ -18,9 +18,15 @@ fn finding(one: &PublishedPairs, ground: &Ground<'_>) -> Finding {
         .iter()
         .flat_map(|task| ratios(one, task, ground))
         .collect();
-    let (here, verdict) = judge(&ratios);
     let contenders = [one.contender.as_str(), one.to.as_str()];
     let task = one.tasks.first().map_or("", String::as_str);
+    let (here, verdict) = match ratios.is_empty() {
+        true => {
+            let reason = ground.absence_of(&contenders, &one.scenario, task);
+            (reason, Verdict::NotRun)
+        }
+        false => judge(&ratios),
+    };
     let titles = &ground.outline.titles;
     Finding {
         claim: format!(
@@ -56,7 +62,7 @@ fn judge(ratios: &[Known]) -> (String, Verdict) {
     let slower = ratios.iter().filter(|ratio| ratio.least() > 1.0).count();
     let pairs = faster + slower;
     if pairs == 0 {
-        return ("not run".into(), Verdict::NotRun);
+        return ("given up before it shows".into(), Verdict::NotRun);
     }
     let chance = sign_test(faster, slower);
     let mut known: Vec<f64> = ratios.iter().filter_map(|ratio| ratio.value()).collect();
@@ -175,6 +181,6 @@ mod tests {
         let few = found([&[1.01, 1.01, 1.02], &[1.01, 1.01]]);
         assert!(few.here.ends_with(": too few"), "{}", few.here);
         assert_eq!(few.verdict, Verdict::NotRun);
-        assert_eq!(found([&[], &[]]).here, "not run");
+        assert_eq!(found([&[], &[]]).here, "no run is valid");
     }
 }

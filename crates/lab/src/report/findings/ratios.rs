@@ -21,7 +21,13 @@ fn finding(one: &PublishedRatio, ground: &Ground<'_>) -> Finding {
                 false => (format!("{here}, given up before it shows"), Verdict::NotRun),
             }
         }
-        None => (ground.absence(&one.contender).into(), Verdict::NotRun),
+        None => {
+            let pair = [&*one.contender, &*one.to];
+            (
+                ground.absence_of(&pair, &one.scenario, &one.task),
+                Verdict::NotRun,
+            )
+        }
     };
     Finding {
         claim: format!(
@@ -52,10 +58,13 @@ fn judge(ratio: Known, published: f64, near: bool) -> Verdict {
         faster if faster < 1.0 / (1.0 + APART) => ratio.most() < 1.0 / (1.0 + APART),
         _ => false,
     };
+    // A cost that is there, and not here, is not found again, however near the two figures are.
+    let published_apart = deviation(Known::exactly(published)).is_some();
     match (near, same_side) {
-        (true, _) => Verdict::Reproduced,
+        (true, true) => Verdict::Reproduced,
+        (true, false) if !published_apart => Verdict::Reproduced,
         (false, true) => Verdict::OrderOnly,
-        (false, false) => Verdict::NotReproduced,
+        (_, false) => Verdict::NotReproduced,
     }
 }
 
@@ -82,7 +91,22 @@ mod tests {
         };
         let summary = Summary {
             question: String::new(),
-            rows: vec![row("plain", 10.0, 60.0), row("ipsec", 12.0, 90.0)],
+            rows: vec![
+                row("plain", 10.0, 60.0),
+                row("ipsec", 12.0, 90.0),
+                row("equal", 10.3, 60.0),
+                Row {
+                    figures: None,
+                    runs: [0, 0, 0, 0, 1],
+                    remarks: vec!["no binary is named; say so".into()],
+                    ..row("pepsal", 0.0, 0.0)
+                },
+                Row {
+                    figures: None,
+                    runs: [0, 1, 0, 0, 0],
+                    ..row("vpn", 0.0, 0.0)
+                },
+            ],
         };
         let ratio = PublishedRatio {
             contender: contender.into(),
@@ -95,6 +119,9 @@ mod tests {
             source: "S & co: figure 2".into(),
         };
         let outline = Outline {
+            contenders: vec!["split".into()],
+            scenarios: vec!["s1".into()],
+            tasks: vec!["get".into()],
             claims: Claims {
                 published_ratios: vec![ratio],
                 not_built: vec!["les".into()],
@@ -126,12 +153,30 @@ mod tests {
         assert_eq!(larger.verdict, Verdict::OrderOnly);
         assert_eq!(larger.because.as_deref(), Some("It is faster today."));
         assert_eq!(found("ipsec", 0.5).verdict, Verdict::NotReproduced);
+        // A fifth more that is a thirtieth here is not found again; a twentieth more is nothing to find.
+        let [fifth, twentieth] = [1.205, 1.07].map(|published| found("equal", published));
+        assert_eq!((&*fifth.here, &*twentieth.here), ("1.03 ×", "1.03 ×"));
+        assert_eq!(fifth.verdict, Verdict::NotReproduced);
+        assert_eq!(twentieth.verdict, Verdict::Reproduced);
         let absent = found("les", 1.0);
         assert_eq!(
             (&*absent.here, absent.verdict),
             ("not built yet", Verdict::NotRun)
         );
-        assert_eq!(found("qpep", 1.0).here, "not run");
+    }
+
+    #[test]
+    fn a_reason_stands_beside_what_was_not_run() {
+        for (contender, reason) in [
+            ("les", "not built yet"),
+            ("qpep", "not in this size"),
+            ("split", "not run"),
+            ("pepsal", "unsupported: no binary is named"),
+            ("vpn", "no run is valid"),
+        ] {
+            let absent = found(contender, 1.0);
+            assert_eq!((&*absent.here, absent.verdict), (reason, Verdict::NotRun));
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ fn finding(one: &PublishedRise, ground: &Ground<'_>) -> Finding {
         .map(|(at, _, ratio)| format!("{at}: {} ×", ratio.ratio(2)));
     let said: Vec<_> = said.collect();
     let here = match (said.is_empty(), verdict) {
-        (true, _) => ground.absence(&one.contender).to_owned(),
+        (true, _) => absence(one, ground),
         (false, Verdict::NotRun) => format!("{}: too few to see it rise", said.join(", ")),
         (false, _) => said.join(", "),
     };
@@ -50,6 +50,13 @@ fn finding(one: &PublishedRise, ground: &Ground<'_>) -> Finding {
         verdict,
         because: ground.because(verdict, &differing, &one.task),
     }
+}
+
+/// Reason why there is no ratio at the first place of the axis.
+fn absence(one: &PublishedRise, ground: &Ground<'_>) -> String {
+    let links = ground.outline.axis.iter().flat_map(|axis| axis.at.keys());
+    let link = links.min().map_or("", String::as_str);
+    ground.absence_of(&[&one.contender, &one.to], link, &one.task)
 }
 
 /// Places of the axis at which both contenders were measured, in its order: number, link and ratio.
@@ -172,6 +179,6 @@ mod tests {
             "500: 1.10 ×, 1000: 1.60 ×: too few to see it rise"
         );
         assert_eq!(two.verdict, Verdict::NotRun);
-        assert_eq!(found(&[]).here, "not run");
+        assert_eq!(found(&[]).here, "not in this size");
     }
 }
