@@ -164,12 +164,13 @@ fn made_with(part: &Manifest, lines: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::findings::Verdict;
+    use super::super::findings::{Subject, Verdict};
     use super::*;
 
     #[test]
     fn a_reason_stands_once_however_many_findings_have_it() {
         let finding = |because: Option<&str>| Finding {
+            subject: Subject::default(),
             claim: "c".into(),
             source: "s".into(),
             published: "1".into(),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::super::deviation::{bracket, failures};
-use super::{Finding, Ground, Verdict};
+use super::{Finding, Ground, Subject, Verdict};
 use crate::experiment::{Along, Axis, FailureCount, Published, PublishedValue};
 use crate::results::{Outline, Row, Summary};
 use bentpipe_plot::escape;
@@ -72,6 +72,7 @@ fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding
     };
     let published = group.iter().map(|(one, count)| said(one, *count));
     Finding {
+        subject: Subject::new(&contender, "", &first.task, ""),
         claim: format!(
             "failed runs of {}: {}",
             first.contender,

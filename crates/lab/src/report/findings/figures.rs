@@ -1,7 +1,7 @@
 //! Times and rates of several contenders who did one task over one link, from one place of one work.
 
 use super::super::deviation::{APART, bracket, deviation, is_settled};
-use super::{Finding, Ground, Verdict, work};
+use super::{Finding, Ground, Subject, Verdict, work};
 use crate::experiment::{Comparable, Published, PublishedValue};
 use crate::results::{Known, Row};
 
@@ -84,7 +84,10 @@ fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
         .iter()
         .map(|contender| (contender.as_slice(), first.scenario.as_str()))
         .collect();
+    let names: Vec<&str> = group.iter().map(|one| &*one.contender).collect();
+    let statistic = first.statistic.name();
     Finding {
+        subject: Subject::new(&names, &first.scenario, &first.task, statistic),
         claim: format!(
             "{}: {}",
             first.statistic.name(),

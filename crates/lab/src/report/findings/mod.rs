@@ -11,6 +11,8 @@ mod pairs;
 mod ratios;
 mod rises;
 
+use std::collections::BTreeSet;
+
 use crate::results::{Outline, Status, Summary};
 
 pub(super) use failures::table as failure_table;
@@ -63,10 +65,43 @@ impl Verdict {
     }
 }
 
+/// Runs that a finding is about.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Subject {
+    /// Contenders, by their names.
+    contenders: BTreeSet<String>,
+    /// The link; empty if there are several.
+    scenario: String,
+    /// The task, the first of several.
+    task: String,
+    /// Statistic of the figures; empty if there is none.
+    statistic: &'static str,
+}
+
+impl Subject {
+    /// Subject of a finding about figures of `contenders`.
+    fn new(contenders: &[&str], scenario: &str, task: &str, statistic: &'static str) -> Self {
+        Self {
+            contenders: contenders.iter().map(|name| (*name).to_owned()).collect(),
+            scenario: scenario.to_owned(),
+            task: task.to_owned(),
+            statistic,
+        }
+    }
+
+    /// True if `other` differs from it in its task alone.
+    fn is_twin(&self, other: &Self) -> bool {
+        let of = |one: &Self| (one.contenders.clone(), one.scenario.clone(), one.statistic);
+        of(self) == of(other) && self.task != other.task
+    }
+}
+
 /// Finding of others, and what was measured of it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Finding {
-    /// Subject of the finding: who did what over which link.
+    /// Runs that the finding is about.
+    pub(super) subject: Subject,
+    /// Text about the subject: who did what over which link.
     pub(super) claim: String,
     /// The work, and behind a colon the place in it.
     pub(super) source: String,
@@ -95,7 +130,7 @@ fn work(source: &str) -> (&str, &str) {
 /// Findings of everybody about an experiment, by their kinds: ratios, rises, orders, pairs, figures, failures.
 pub(super) fn findings(outline: &Outline, summary: &Summary) -> Vec<Finding> {
     let ground = Ground { outline, summary };
-    [
+    let all = [
         ratios::findings(&ground),
         rises::findings(&ground),
         orders::findings(&ground),
@@ -103,7 +138,21 @@ pub(super) fn findings(outline: &Outline, summary: &Summary) -> Vec<Finding> {
         figures::findings(&ground),
         failures::findings(&ground),
     ]
-    .concat()
+    .concat();
+    without_twins(all, &outline.tasks)
+}
+
+/// Findings without those that the size leaves out and that stand there at another task, one of `tasks`: of twenty pages beside six.
+fn without_twins(all: Vec<Finding>, tasks: &[String]) -> Vec<Finding> {
+    let left_out = |one: &Finding| {
+        one.verdict == Verdict::NotRun && !tasks.iter().any(|task| *task == one.subject.task)
+    };
+    let stands = |one: &Finding| {
+        let mut others = all.iter().filter(|other| !left_out(other));
+        others.any(|other| one.source == other.source && one.subject.is_twin(&other.subject))
+    };
+    let kept = all.iter().filter(|one| !left_out(one) || !stands(one));
+    kept.cloned().collect()
 }
 
 /// Results that findings are judged by.
@@ -170,5 +219,61 @@ impl<'a> Ground<'a> {
         let missing = contenders.iter().find(|name| !measured(name));
         let missing = missing.or(contenders.first());
         missing.map_or_else(String::new, |name| self.absence(name, scenario, task))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Claims, PublishedRatio, Quantity, Statistic};
+    use crate::results::{Figures, Row};
+
+    /// What is said of a ratio over two links at two tasks, of which six pages over one link were run.
+    fn found(to: &str) -> Vec<String> {
+        let places = [("geo", "20"), ("geo", "6"), ("far", "20"), ("far", "6")];
+        let ratios = places.map(|(scenario, task)| PublishedRatio {
+            contender: "split".into(),
+            to: to.into(),
+            scenario: scenario.into(),
+            task: task.into(),
+            ratio: 0.5,
+            quantity: Quantity::Time,
+            statistic: Statistic::Mean,
+            source: "S".into(),
+        });
+        let row = |contender: &str| Row {
+            contender: contender.into(),
+            scenario: "geo".into(),
+            task: "6".into(),
+            figures: Figures::of(10.0),
+            ..Row::default()
+        };
+        let outline = Outline {
+            contenders: vec!["split".into(), "vpn".into()],
+            scenarios: vec!["geo".into()],
+            tasks: vec!["6".into()],
+            claims: Claims {
+                published_ratios: ratios.to_vec(),
+                ..Claims::default()
+            },
+            ..Outline::default()
+        };
+        let summary = Summary {
+            question: String::new(),
+            rows: vec![row("split"), row("vpn")],
+        };
+        let all = findings(&outline, &summary);
+        let said = all.iter().map(|one| format!("{}: {}", one.claim, one.here));
+        said.collect()
+    }
+
+    #[test]
+    fn a_finding_that_stands_at_another_task_is_not_missing() {
+        let [geo, far] = &found("vpn")[..] else {
+            panic!("{:?}", found("vpn"));
+        };
+        assert_eq!(geo, "split compared with vpn: geo, 6: 1.00 × (100 % more)");
+        assert_eq!(far, "split compared with vpn: far, 6: not in this size");
+        assert_eq!(found("qpep").len(), 2);
     }
 }

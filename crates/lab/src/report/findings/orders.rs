@@ -1,7 +1,7 @@
 //! Orders of contenders by their times.
 
 use super::super::deviation::APART;
-use super::{Finding, Ground, Verdict};
+use super::{Finding, Ground, Subject, Verdict};
 use crate::experiment::PublishedOrder;
 use crate::results::{Known, Row};
 
@@ -21,7 +21,9 @@ fn finding(one: &PublishedOrder, ground: &Ground<'_>) -> Finding {
         .iter()
         .map(|pair| (pair.as_slice(), one.scenario.as_str()))
         .collect();
+    let names: Vec<&str> = one.runs().map(|(contender, _)| contender).collect();
     Finding {
+        subject: Subject::new(&names, &one.scenario, &one.task, one.statistic.name()),
         claim: format!(
             "order{after}: {}",
             ground.outline.titles.place(&one.scenario, &one.task)

@@ -1,6 +1,6 @@
 //! Pairs of runs in which one contender was faster as often as the other: a sign test.
 
-use super::{Finding, Ground, Verdict};
+use super::{Finding, Ground, Subject, Verdict};
 use crate::experiment::PublishedPairs;
 use crate::results::Known;
 
@@ -29,6 +29,7 @@ fn finding(one: &PublishedPairs, ground: &Ground<'_>) -> Finding {
     };
     let titles = &ground.outline.titles;
     Finding {
+        subject: Subject::new(&contenders, &one.scenario, task, ""),
         claim: format!(
             "pairs of {} and {}: {}",
             one.contender,

@@ -1,7 +1,7 @@
 //! Ratios of one contender's times, or loads, to another's.
 
 use super::super::deviation::{APART, bracket, deviation, is_settled};
-use super::{Finding, Ground, Verdict};
+use super::{Finding, Ground, Subject, Verdict};
 use crate::experiment::{PublishedRatio, Quantity};
 use crate::results::Known;
 
@@ -29,7 +29,9 @@ fn finding(one: &PublishedRatio, ground: &Ground<'_>) -> Finding {
             )
         }
     };
+    let pair = [&*one.contender, &*one.to];
     Finding {
+        subject: Subject::new(&pair, &one.scenario, &one.task, one.statistic.name()),
         claim: format!(
             "{}{} compared with {}: {}",
             match one.quantity {

@@ -1,7 +1,7 @@
 //! Ratios of one contender's times to another's that rise along the experiment's axis.
 
 use super::super::deviation::APART;
-use super::{Finding, Ground, Verdict};
+use super::{Finding, Ground, Subject, Verdict};
 use crate::experiment::{PublishedRatio, PublishedRise, Quantity};
 use crate::results::Known;
 
@@ -37,6 +37,7 @@ fn finding(one: &PublishedRise, ground: &Ground<'_>) -> Finding {
         .collect();
     let axis = ground.outline.axis.as_ref();
     Finding {
+        subject: Subject::new(&contenders, "", &one.task, one.statistic.name()),
         claim: format!(
             "{} compared with {}, by {}: {}",
             one.contender,
