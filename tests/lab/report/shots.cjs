@@ -4,7 +4,7 @@
 //
 // Of each page NAME.html it makes NAME.png (all of it, as it opens), NAME-FIGURE.png and NAME-FIGURE-dark.png (each figure, unfolded),
 // NAME-phone.png (unfolded) and NAME.pdf, and writes NAME.json: the figures with the places of their plots, what is wider than its
-// room, the lines of findings on the first screen, legends that cannot be read, contrasts, sheets of paper, and what went wrong.
+// room, the claims in words on the first screen, legends that cannot be read, contrasts, sheets of paper, and what went wrong.
 // Legends are hidden in the pictures, so that a colour in a figure is a curve.
 'use strict';
 const fs = require('fs');
@@ -15,7 +15,7 @@ const { chromium } = require(require.resolve('playwright-core', { paths: [tools]
 const wider = () =>
   Math.max(...[document.documentElement, ...document.querySelectorAll('.table')].map((room) => room.scrollWidth - room.clientWidth));
 const unfold = () => document.querySelectorAll('details').forEach((one) => (one.open = true));
-const lines = () => [...document.querySelectorAll('.claims > details > summary')].filter((one) => one.getBoundingClientRect().bottom <= innerHeight).length;
+const lines = () => [...document.querySelectorAll('.headlines tbody tr')].filter((one) => one.getBoundingClientRect().bottom <= innerHeight).length;
 const plots = () =>
   [...document.querySelectorAll('.plot')].map((figure) => {
     const [outer, plot] = [figure, figure.querySelector('.u-over')].map((element) => element?.getBoundingClientRect());

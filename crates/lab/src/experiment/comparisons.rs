@@ -40,6 +40,9 @@ pub struct PublishedRatio {
     pub statistic: Statistic,
     /// Source of the ratio.
     pub source: String,
+    /// Claim in words, by which pages show it first; none if it is not among those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headline: Option<String>,
 }
 
 impl PublishedRatio {
@@ -68,6 +71,9 @@ pub struct PublishedOrder {
     pub statistic: Statistic,
     /// Source of the order.
     pub source: String,
+    /// Claim in words, by which pages show it first; none if it is not among those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headline: Option<String>,
 }
 
 impl PublishedOrder {
@@ -135,6 +141,7 @@ mod tests {
             order: vec![vec!["a".into()], vec!["b in cold".into()]],
             statistic: Statistic::Mean,
             source: "S".into(),
+            headline: None,
         };
         let runs: Vec<_> = order.runs().collect();
         assert_eq!(runs, [("a", "warm"), ("b", "cold")]);

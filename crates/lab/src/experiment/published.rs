@@ -68,6 +68,7 @@ pub(super) struct Ratio {
     quantity: Quantity,
     statistic: Statistic,
     source: String,
+    headline: Option<String>,
 }
 
 /// `[[published_order]]`
@@ -80,6 +81,7 @@ pub(super) struct Ranking {
     order: Vec<Spanned<String>>,
     statistic: Statistic,
     source: String,
+    headline: Option<String>,
 }
 
 /// `[[published_pairs]]`
@@ -260,6 +262,7 @@ impl Ratio {
             quantity: self.quantity,
             statistic: self.statistic,
             source: self.source,
+            headline: self.headline,
         })
     }
 }
@@ -312,6 +315,7 @@ impl Ranking {
             order,
             statistic: self.statistic,
             source: self.source,
+            headline: self.headline,
         })
     }
 }

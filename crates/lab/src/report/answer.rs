@@ -157,6 +157,7 @@ mod tests {
             quantity: Quantity::Time,
             statistic: Statistic::Median,
             source: "S".into(),
+            headline: None,
         };
         outline.claims.published_ratios = vec![ratio("plain", "bentpipe", 5.0)];
         assert_eq!(

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::findings::Verdict;
-use super::overview::{by_work, count};
+use super::findings::{Finding, Verdict};
+use super::overview::{by_work, count, in_words};
 use super::{Results, answer};
 
 /// The text: how many findings have which verdict, a table for each work, then a line for each experiment.
@@ -18,6 +18,7 @@ pub(super) fn text(parts: &[Results]) -> String {
         findings().count(),
         verdicts.join(", ")
     );
+    text.push_str(&headlines(parts));
     for (work, findings) in by_work(parts) {
         // Writing into a String cannot fail, here and below.
         let _ = write!(
@@ -26,10 +27,9 @@ pub(super) fn text(parts: &[Results]) -> String {
             cell(work)
         );
         for (_, finding) in findings {
-            let (_, within) = finding.work();
-            let claim = match within.is_empty() {
-                true => finding.claim.clone(),
-                false => format!("{} ({within})", finding.claim),
+            let claim = match finding.words() {
+                (words, "") => words.to_owned(),
+                (words, names) => format!("{words} ({names})"),
             };
             let texts = [
                 &*claim,
@@ -53,6 +53,27 @@ pub(super) fn text(parts: &[Results]) -> String {
         );
     }
     text
+}
+
+/// Claims in words, a line for each; empty if there are none.
+fn headlines(parts: &[Results]) -> String {
+    let line = |(_, words, finding): (usize, &str, &Finding)| {
+        let texts = [
+            words,
+            finding.verdict.text(),
+            &finding.published,
+            &finding.here,
+            finding.work().0,
+        ];
+        format!("| {} |\n", texts.map(cell).join(" | "))
+    };
+    let lines: String = in_words(parts).map(line).collect();
+    match lines.is_empty() {
+        true => lines,
+        false => format!(
+            "\n| claim | verdict | published | here | source |\n| --- | --- | --- | --- | --- |\n{lines}"
+        ),
+    }
 }
 
 /// Text that does not end a cell, nor begin an element or a line of its own.
@@ -81,12 +102,14 @@ mod tests {
             order: vec![vec!["a".into()], vec!["b".into()]],
             statistic: Statistic::Mean,
             source: "S & co: table 1".into(),
+            headline: Some("The first is first".into()),
         }];
         let text = text(&[Results::new(manifest, Default::default())]);
         for line in [
             "Of 1: 0 reproduced, 0 in order only, 0 not reproduced, 1 not run.",
+            "| The first is first | not run | a \\< b (mean) | a not in this size; b not in this size | S & co |",
             "## S & co",
-            "| order: geo, get (table 1) | a \\< b (mean) | a not in this size; b not in this size | not run |  |",
+            "| table 1 (order: geo, get) | a \\< b (mean) | a not in this size; b not in this size | not run |  |",
             "- **Who \\| is \\*first\\*?** (e, full): No run was valid: there is no answer yet.",
         ] {
             assert!(text.lines().any(|known| known == line), "{line}: {text}");

@@ -103,6 +103,7 @@ pub(super) fn findings(parts: &[Results]) -> String {
         works.len(),
         score.join(", ")
     );
+    text.push_str(&headlines(parts));
     for (work, own) in &works {
         text.push_str(&one_work(work, own));
     }
@@ -113,6 +114,39 @@ pub(super) fn findings(parts: &[Results]) -> String {
          means that X takes 1.25 times as long; “X &lt; Y” that X takes less time, “X ~ Y” that they are not told apart.</p></section>\n",
     );
     text
+}
+
+/// Findings with a claim in words, each with the place of its experiment, in the order of the page.
+pub(super) fn in_words(parts: &[Results]) -> impl Iterator<Item = (usize, &str, &Finding)> {
+    parts.iter().enumerate().flat_map(|(place, part)| {
+        let findings = part.findings.iter();
+        findings.filter_map(move |one| Some((place, one.headline.as_deref()?, one)))
+    })
+}
+
+/// Claims in words, a line for each: what was published, what was found here, and the verdict; empty if there are none.
+fn headlines(parts: &[Results]) -> String {
+    let line = |(place, words, finding): (usize, &str, &Finding)| {
+        let (work, _) = finding.work();
+        let [words, work, published, here] =
+            [words, work, &finding.published, &finding.here].map(|text| escape(text));
+        let verdict = finding.verdict;
+        format!(
+            "<tr><td data-label=\"claim\"><a href=\"#experiment-{place}\">{words}</a></td>\
+             <td data-label=\"verdict\"><b class=\"{}\">{}</b></td><td data-label=\"published\">{published}</td>\
+             <td data-label=\"here\">{here}</td><td data-label=\"source\">{work}</td></tr>\n",
+            verdict.class(),
+            verdict.text()
+        )
+    };
+    let lines: String = in_words(parts).map(line).collect();
+    match lines.is_empty() {
+        true => lines,
+        false => format!(
+            "<div class=\"table\"><table class=\"headlines\"><thead><tr><th>claim</th><th>verdict</th><th>published</th>\
+             <th>here</th><th>source</th></tr></thead><tbody>\n{lines}</tbody></table></div>\n"
+        ),
+    }
 }
 
 /// Number of findings with this verdict.
@@ -158,21 +192,21 @@ fn table(findings: &[&(usize, &Finding)]) -> String {
         .to_owned();
     for (place, finding) in findings {
         let verdict = finding.verdict;
-        let [claim, published, here] =
-            [&finding.claim, &finding.published, &finding.here].map(|text| escape(text));
+        let (words, names) = finding.words();
+        let [words, names, published, here] =
+            [words, names, &finding.published, &finding.here].map(|text| escape(text));
         let because = match (&finding.because, verdict.wants_reason()) {
             (Some(because), _) => format!("<small>{}</small>", escape(because)),
             (None, true) => "<small>Why is not known.</small>".into(),
             (None, false) => String::new(),
         };
-        let (_, within) = finding.work();
-        let within = match within.is_empty() {
-            true => String::new(),
-            false => format!("<small>{}</small>", escape(within)),
+        let names = match names.is_empty() {
+            true => names,
+            false => format!("<small>{names}</small>"),
         };
         let _ = writeln!(
             text,
-            "<tr><td data-label=\"claim\"><a href=\"#experiment-{place}\">{claim}</a>{within}</td>\
+            "<tr><td data-label=\"claim\"><a href=\"#experiment-{place}\">{words}</a>{names}</td>\
              <td data-label=\"published\">{published}</td><td data-label=\"here\">{here}{because}</td>\
              <td data-label=\"verdict\"><b class=\"{}\">{}</b></td></tr>",
             verdict.class(),

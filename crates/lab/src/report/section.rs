@@ -171,6 +171,7 @@ mod tests {
     fn a_reason_stands_once_however_many_findings_have_it() {
         let finding = |because: Option<&str>| Finding {
             subject: Subject::default(),
+            headline: None,
             claim: "c".into(),
             source: "s".into(),
             published: "1".into(),

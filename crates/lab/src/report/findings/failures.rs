@@ -73,6 +73,7 @@ fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding
     let published = group.iter().map(|(one, count)| said(one, *count));
     Finding {
         subject: Subject::new(&contender, "", &first.task, ""),
+        headline: None,
         claim: format!(
             "failed runs of {}: {}",
             first.contender,

@@ -88,6 +88,7 @@ fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
     let statistic = first.statistic.name();
     Finding {
         subject: Subject::new(&names, &first.scenario, &first.task, statistic),
+        headline: None,
         claim: format!(
             "{}: {}",
             first.statistic.name(),

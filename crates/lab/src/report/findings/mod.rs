@@ -101,6 +101,8 @@ impl Subject {
 pub(super) struct Finding {
     /// Runs that the finding is about.
     pub(super) subject: Subject,
+    /// Claim in words, of the findings that stand first on the page.
+    pub(super) headline: Option<String>,
     /// Text about the subject: who did what over which link.
     pub(super) claim: String,
     /// The work, and behind a colon the place in it.
@@ -116,6 +118,14 @@ pub(super) struct Finding {
 }
 
 impl Finding {
+    /// The claim as the source words it and as a text made of names; the latter alone where the source says no more than the work.
+    pub(super) fn words(&self) -> (&str, &str) {
+        match self.work() {
+            (_, "") => (&self.claim, ""),
+            (_, words) => (words, &self.claim),
+        }
+    }
+
     /// The work that the finding is from, and the place in it.
     pub(super) fn work(&self) -> (&str, &str) {
         work(&self.source)
@@ -240,6 +250,7 @@ mod tests {
             quantity: Quantity::Time,
             statistic: Statistic::Mean,
             source: "S".into(),
+            headline: None,
         });
         let row = |contender: &str| Row {
             contender: contender.into(),

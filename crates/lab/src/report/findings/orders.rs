@@ -24,6 +24,7 @@ fn finding(one: &PublishedOrder, ground: &Ground<'_>) -> Finding {
     let names: Vec<&str> = one.runs().map(|(contender, _)| contender).collect();
     Finding {
         subject: Subject::new(&names, &one.scenario, &one.task, one.statistic.name()),
+        headline: one.headline.clone(),
         claim: format!(
             "order{after}: {}",
             ground.outline.titles.place(&one.scenario, &one.task)
@@ -144,6 +145,7 @@ mod tests {
             order: order.iter().map(names).collect(),
             statistic: Statistic::Mean,
             source: "S & co".into(),
+            headline: None,
         };
         let outline = Outline {
             claims: Claims {
@@ -197,6 +199,7 @@ mod tests {
             order: order.map(|name| vec![name.to_owned()]).into(),
             statistic: Statistic::Mean,
             source: "S".into(),
+            headline: None,
         };
         let outline = Outline {
             claims: Claims {

@@ -30,6 +30,7 @@ fn finding(one: &PublishedPairs, ground: &Ground<'_>) -> Finding {
     let titles = &ground.outline.titles;
     Finding {
         subject: Subject::new(&contenders, &one.scenario, task, ""),
+        headline: None,
         claim: format!(
             "pairs of {} and {}: {}",
             one.contender,

@@ -32,6 +32,7 @@ fn finding(one: &PublishedRatio, ground: &Ground<'_>) -> Finding {
     let pair = [&*one.contender, &*one.to];
     Finding {
         subject: Subject::new(&pair, &one.scenario, &one.task, one.statistic.name()),
+        headline: one.headline.clone(),
         claim: format!(
             "{}{} compared with {}: {}",
             match one.quantity {
@@ -119,6 +120,7 @@ mod tests {
             quantity,
             statistic: Statistic::Median,
             source: "S & co: figure 2".into(),
+            headline: None,
         };
         let outline = Outline {
             contenders: vec!["split".into()],

@@ -38,6 +38,7 @@ fn finding(one: &PublishedRise, ground: &Ground<'_>) -> Finding {
     let axis = ground.outline.axis.as_ref();
     Finding {
         subject: Subject::new(&contenders, "", &one.task, one.statistic.name()),
+        headline: None,
         claim: format!(
             "{} compared with {}, by {}: {}",
             one.contender,
@@ -73,6 +74,7 @@ fn places<'a>(one: &PublishedRise, ground: &Ground<'a>) -> Vec<(f64, &'a str, Kn
             quantity: Quantity::Time,
             statistic: one.statistic,
             source: String::new(),
+            headline: None,
         })?;
         Some((*at, link.as_str(), ratio))
     });
