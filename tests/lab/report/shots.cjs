@@ -66,6 +66,9 @@ async function look(browser, file) {
   found.contrast = [await desk.evaluate(contrast)];
   await desk.emulateMedia({ colorScheme: 'dark' });
   found.contrast.push(await desk.evaluate(contrast));
+  await phone.emulateMedia({ colorScheme: 'dark' });
+  found.wider = [Math.max(found.wider[0], await desk.evaluate(wider)), Math.max(found.wider[1], await phone.evaluate(wider))];
+  await phone.emulateMedia({ colorScheme: 'light' });
   await desk.emulateMedia({ colorScheme: 'light' });
   for (const page of [desk, phone]) await page.addStyleTag(hidden);
   await phone.screenshot({ path: at('-phone.png'), fullPage: true });

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bentpipe_config::Source;
 
-use super::{Claims, Extent, file};
+use super::{Claims, Extent, Titles, file};
 
 /// Tables of an experiment's file that say what others have found, and change nothing that is run.
 const FINDINGS: [&str; 6] = [
@@ -42,13 +42,14 @@ pub(super) fn source(name: &Path) -> Option<Source> {
     Some(Source::new(Path::new(name), *text))
 }
 
-/// Findings of others in the program's own file of that name, if `text`, a file's, differs from it in these alone.
-pub(super) fn claims(name: &str, text: &str) -> Option<Claims> {
+/// Findings of others and titles in the program's own file of that name, if `text`, a file's, differs from it in these alone.
+pub(super) fn words(name: &str, text: &str) -> Option<(Claims, Titles)> {
     let source = source(Path::new(name))?;
     if measured(text)? != measured(source.text())? {
         return None;
     }
-    Some(file::read(&source, Extent::Full, &[]).ok()?.claims)
+    let own = file::read(&source, Extent::Full, &[]).ok()?;
+    Some((own.claims, own.titles))
 }
 
 /// Part of an experiment's file that decides what is measured.
@@ -57,6 +58,17 @@ fn measured(text: &str) -> Option<toml::Table> {
     file.retain(|table, _| !FINDINGS.contains(&table));
     let general = file.get_mut("experiment")?.as_table_mut()?;
     general.remove("not_built");
+    for kind in ["link", "task"] {
+        let Some(named) = file.get_mut(kind).and_then(toml::Value::as_table_mut) else {
+            continue;
+        };
+        for (_, one) in named.iter_mut() {
+            one.as_table_mut()?.remove("title");
+        }
+        // A link that has but a title is as one without a table.
+        named.retain(|_, one| one.as_table().is_some_and(|table| !table.is_empty()));
+    }
+    file.retain(|_, table| table.as_table().is_none_or(|table| !table.is_empty()));
     Some(file)
 }
 
@@ -111,12 +123,18 @@ mod tests {
     fn findings_are_the_programs_own_where_a_file_differs_in_these_alone() {
         let own = source(Path::new("skycasters")).unwrap();
         let (runs, findings) = own.text().split_once("[[published").unwrap();
-        let known = claims("skycasters", runs).unwrap();
-        assert_eq!(known, claims("skycasters", own.text()).unwrap());
-        assert!(!known.explanations.is_empty() && !findings.is_empty());
+        let known = words("skycasters", runs).unwrap();
+        assert_eq!(known, words("skycasters", own.text()).unwrap());
+        let (claims, titles) = &known;
+        assert!(!claims.explanations.is_empty() && !findings.is_empty());
+        assert_eq!(titles.link("s1"), "512 kbit/s");
+        // Results that were measured before its link had a title.
+        let untitled = runs.replace("[link.s1]\ntitle = \"512 kbit/s\"\n", "");
+        assert_ne!(untitled, runs);
+        assert_eq!(words("skycasters", &untitled), Some(known));
         let other = runs.replace("repeats = 5", "repeats = 6");
-        assert_eq!(claims("skycasters", &other), None);
-        assert_eq!(claims("cnes", runs), None);
-        assert_eq!(claims("nobody", runs), None);
+        assert_eq!(words("skycasters", &other), None);
+        assert_eq!(words("cnes", runs), None);
+        assert_eq!(words("nobody", runs), None);
     }
 }

@@ -212,11 +212,11 @@ impl Experiment {
         builtin::names()
     }
 
-    /// Findings of others, as the program's own experiment of that name has them, if `text`, an experiment's file, differs from it in
-    /// findings alone.
+    /// Findings of others and titles, as the program's own experiment of that name has them, if `text`, an experiment's file, differs
+    /// from it in these alone.
     #[must_use]
-    pub fn known_claims(name: &str, text: &str) -> Option<Claims> {
-        builtin::claims(name, text)
+    pub fn known_words(name: &str, text: &str) -> Option<(Claims, Titles)> {
+        builtin::words(name, text)
     }
 
     /// As [`Self::load`], from a text that was read already.

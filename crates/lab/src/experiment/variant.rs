@@ -27,7 +27,9 @@ pub(super) fn scenarios(
     let mut load = |name: &Spanned<String>| {
         let fault = |text: String| source.error(&name.span(), text);
         let text = name.get_ref();
-        let found = match links.remove(text) {
+        // A table that held a title alone changes nothing of the link.
+        let changes = links.remove(text).filter(|table| !table.is_empty());
+        let found = match changes {
             Some(changes) => make(source, text, changes)?,
             None => {
                 let loaded = load_beside(source, text);

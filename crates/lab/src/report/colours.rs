@@ -11,7 +11,7 @@ use serde::Serialize;
 pub(super) const STYLE: &str = include_str!("page.css");
 
 /// Families by how a contender's name begins; of several the longest.
-const FAMILIES: [(&str, &str); 16] = [
+const FAMILIES: [(&str, &str); 19] = [
     ("plain", "plain"),
     ("accelerator", "accelerator"),
     ("split", "split"),
@@ -28,6 +28,9 @@ const FAMILIES: [(&str, &str); 16] = [
     ("dssl", "dssl"),
     ("ssl", "dssl"),
     ("masque", "masque"),
+    ("clear", "accelerator"),
+    ("prefetch", "prefetch"),
+    ("trusted", "prefetch"),
 ];
 
 /// Family of the contenders that no other has.
@@ -163,10 +166,23 @@ mod tests {
             "bentpipe-sle",
             "sle@hosts",
             "hysteria2",
+            "clear+pep",
+            "prefetch:tls=none",
+            "trusted",
         ];
         assert_eq!(
             families.map(family),
-            ["plain", "ipsec", "bentpipe", "sle", "sle", "other"]
+            [
+                "plain",
+                "ipsec",
+                "bentpipe",
+                "sle",
+                "sle",
+                "other",
+                "accelerator",
+                "prefetch",
+                "prefetch"
+            ]
         );
         let all = looks(["bentpipe"].into_iter());
         assert_eq!(all[0].1.rgb(), [0x00, 0x72, 0xb2]);

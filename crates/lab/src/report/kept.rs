@@ -34,15 +34,20 @@ pub(super) fn list(files: &[PathBuf], page: &Path) -> String {
         let name = file.iter().rev().take(2).map(|part| part.to_string_lossy());
         let name: Vec<_> = name.collect();
         let name = name.into_iter().rev().collect::<Vec<_>>().join(": ");
-        let to = escape(&address(file, page)).replace('%', "%25");
-        let to = to.replace('#', "%23").replace('?', "%3F");
-        format!("<li><a href=\"{to}\">{}</a></li>\n", escape(&name))
+        format!("<li>{}</li>\n", link(file, page, &name))
     });
     let lines: String = lines.collect();
     match lines.is_empty() {
         true => lines,
         false => format!("<ul>\n{lines}</ul>\n"),
     }
+}
+
+/// Link to a file from the page at this path.
+pub(super) fn link(file: &Path, page: &Path, name: &str) -> String {
+    let to = escape(&address(file, page)).replace('%', "%25");
+    let to = to.replace('#', "%23").replace('?', "%3F");
+    format!("<a href=\"{to}\">{}</a>", escape(name))
 }
 
 /// A file's place as seen from the page: relative if it lies below the page's directory.

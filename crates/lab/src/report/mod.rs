@@ -34,7 +34,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use crate::experiment::{Experiment, RunKey};
-use crate::results::{Manifest, Record, Summary, read};
+use crate::results::{Manifest, Record, Summary, TABLE, read};
 use bentpipe_plot::Page;
 use colours::Look;
 use figures::Drawn;
@@ -44,6 +44,8 @@ use findings::Finding;
 struct Results {
     /// Files of runs that were kept beside the results.
     kept: Vec<PathBuf>,
+    /// The figures as a table; none if they are not in a directory.
+    table: Option<PathBuf>,
     manifest: Manifest,
     records: BTreeMap<RunKey, Record>,
     summary: Summary,
@@ -56,6 +58,7 @@ impl Results {
         let findings = findings::findings(&manifest.outline, &summary);
         Self {
             kept: Vec::new(),
+            table: None,
             manifest,
             records,
             summary,
@@ -68,7 +71,7 @@ impl Results {
 pub struct ResultsReport(Vec<Results>);
 
 impl ResultsReport {
-    /// Reads the results in these directories. What others have found is taken from the program's own experiment, where results
+    /// Reads the results in these directories. What others have found, and titles, are taken from the program's own experiment, where results
     /// are of the same runs: findings and reasons may be known better by now.
     ///
     /// # Errors
@@ -76,11 +79,13 @@ impl ResultsReport {
     pub fn read(directories: &[PathBuf]) -> Result<Self> {
         let read = directories.iter().map(|directory| {
             let (mut manifest, records) = read(directory)?;
-            if let Some(claims) = Experiment::known_claims(&manifest.experiment, &manifest.text) {
-                manifest.outline.claims = claims;
+            let known = Experiment::known_words(&manifest.experiment, &manifest.text);
+            if let Some((claims, titles)) = known {
+                (manifest.outline.claims, manifest.outline.titles) = (claims, titles);
             }
             Ok(Results {
                 kept: kept::files(directory)?,
+                table: Some(directory.join(TABLE)),
                 ..Results::new(manifest, records)
             })
         });
@@ -254,6 +259,7 @@ mod tests {
             "y, geo, get (1 failed): &lt;b&gt;its SHA-256 is wrong",
             "\"seconds\":[1.0,1.0,1.25,1.5,1.75,2.0]",
             "id=\"figure-0\"",
+            "<a href=\"results.csv\">results.csv</a>",
         ] {
             assert!(text.contains(part), "{part}");
         }

@@ -7,7 +7,8 @@ use super::figures::{Drawn, all, first};
 use super::findings::Finding;
 use super::{Results, answer, findings, kept, table, timelines, twins};
 use crate::contender::{Contender, Road};
-use crate::results::{Manifest, Outline, Row};
+use crate::experiment::{Experiment, Extent, Filter};
+use crate::results::{Manifest, Outline, Row, TABLE};
 use bentpipe_plot::escape;
 
 /// The experiment that has this place on the page, which is to be the file `page`.
@@ -51,7 +52,7 @@ pub(super) fn section(place: usize, part: &Results, page: &Path, drawn: &mut Dra
         ("Files that were kept", kept::list(&part.kept, page)),
         (
             "How to run it again, and what it was made with",
-            colophon(manifest),
+            colophon(part, page),
         ),
     ] {
         if !content.is_empty() {
@@ -117,8 +118,24 @@ fn faults(rows: &[Row]) -> String {
     }
 }
 
-/// Commands that make the figures again, and what they were made with.
-fn colophon(manifest: &Manifest) -> String {
+/// Time that the whole size takes on one machine, as the program estimates it; empty of an experiment that is not its own.
+fn whole(name: &str) -> String {
+    let own = Experiment::names().any(|known| known == name);
+    let whole = own.then(|| Experiment::load(Path::new(name), Extent::Full, &[]).ok());
+    let Some(whole) = whole.flatten() else {
+        return String::new();
+    };
+    let minutes = whole.estimate(&whole.plan(&Filter::default())).as_secs() / 60;
+    let about = match minutes / 60 {
+        0 | 1 => format!("{minutes} min"),
+        hours => format!("{hours} h"),
+    };
+    format!("<p class=\"note\">The whole experiment takes one machine about {about}.</p>\n")
+}
+
+/// Commands that make the figures again, the figures as a table, and what they were made with.
+fn colophon(part: &Results, page: &Path) -> String {
+    let manifest = &part.manifest;
     let size = match &*manifest.extent {
         "full" => String::new(),
         part => format!(" --{part}"),
@@ -136,6 +153,11 @@ fn colophon(manifest: &Manifest) -> String {
         let command = format!("bentpipe lab run {}{size} {selection}", manifest.file);
         let command = escape(command.trim_end());
         let _ = writeln!(text, "<p class=\"note\">Again: <code>{command}</code></p>");
+    }
+    text.push_str(&whole(&manifest.experiment));
+    if let Some(table) = &part.table {
+        let link = kept::link(table, page, TABLE);
+        let _ = writeln!(text, "<p class=\"note\">Every figure: {link}</p>");
     }
     let mut lines = vec![format!("seed {}", manifest.seed.as_u64())];
     manifest
@@ -166,6 +188,16 @@ fn made_with(part: &Manifest, lines: &mut Vec<String>) {
 mod tests {
     use super::super::findings::{Subject, Verdict};
     use super::*;
+
+    #[test]
+    fn the_whole_size_of_the_programs_own_experiments_has_its_time() {
+        let time = whole("qpep-tuning");
+        assert!(
+            time.contains("takes one machine about ") && time.contains(" h."),
+            "{time}"
+        );
+        assert_eq!(whole("nobody"), "");
+    }
 
     #[test]
     fn a_reason_stands_once_however_many_findings_have_it() {

@@ -42,7 +42,7 @@ pub use machine::Machine;
 pub use manifest::{Build, Manifest, Outline};
 pub use merge::merge;
 pub use sample::{Figures, Spread, means_by_place, shares};
-pub use store::{KEPT, Store, read};
+pub use store::{KEPT, Store, TABLE, read};
 pub use summary::{Row, Summary};
 pub use timeline::{Timeline, TimelineRecorder};
 

@@ -15,7 +15,8 @@ use crate::experiment::RunKey;
 /// Directory of the files that runs have kept, in that of the results.
 pub const KEPT: &str = "kept";
 const LINES: &str = "results.jsonl";
-const TABLE: &str = "results.csv";
+/// Name of the figures as a table, in the directory of results.
+pub const TABLE: &str = "results.csv";
 const MANIFEST: &str = "manifest.json";
 
 /// End of the name of a file that is not yet whole.
