@@ -106,6 +106,16 @@ fn every_finding_about_designs_of_the_papers_has_its_runs() {
 }
 
 #[test]
+fn the_first_windows_are_judged_by_the_page_that_they_are_about() {
+    let runs = planned(None, &["qpep-tuning"]);
+    for window in [1, 25, 50] {
+        let contender = format!("bentpipe-cubic:initial_window={window}");
+        let run = [contender, "paper-geo".into(), "page".into()];
+        assert!(runs.contains(&run), "{run:?}");
+    }
+}
+
+#[test]
 fn a_statement_of_its_own_is_a_finding_of_its_own_and_an_operators_pep_is_the_accelerator() {
     let all = SERIES.map(|(name, _)| series(name, Some(Extent::Full)));
     let all = all.concat();
