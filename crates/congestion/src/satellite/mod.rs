@@ -186,6 +186,11 @@ impl Satellite {
         if let Some(rtt) = ack.rtt.filter(|_| self.path.measured().is_none()) {
             self.confirm(ack.now, rtt);
         }
+        if let Phase::Startup(startup) = &self.phase
+            && startup.limit().is_some()
+        {
+            self.path.end_gap(ack.now);
+        }
         self.path.on_ack(ack);
         if self.is_nearby(ack) {
             return;

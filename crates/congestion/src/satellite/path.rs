@@ -333,6 +333,13 @@ impl Path {
         self.arrivals.keep_last();
     }
 
+    /// Forgets what came before a gap between ACKs: it answered another flight, and the gap is no rate.
+    pub(super) fn end_gap(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.heard_at) >= self.fresh_span() {
+            self.arrivals.clear();
+        }
+    }
+
     /// Over how long the arrival rate of ACKs is taken.
     fn fresh_span(&self) -> Duration {
         (self.base() / FRESH_SHARE)

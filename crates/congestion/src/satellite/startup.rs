@@ -286,7 +286,9 @@ impl Startup {
         // A queue is ours only if we fill the window.
         let seen = self.sees_queue(ack, path.base()) && used && self.was_filled(ack, mtu);
         let queued = Part::StartupQueue.or(seen, false);
-        if queued && !self.is_answered(ack.newest_sent, path.base()) {
+        // With a limit the rate of arrival is compared: the first ACKs have none, which is no sign of others.
+        let is_comparable = self.limit.is_none() || path.fresh_rate().is_some();
+        if queued && !(is_comparable && self.is_answered(ack.newest_sent, path.base())) {
             return None;
         }
         let lossy = Part::StartupLoss.or(losses.exceeds_share(self.lost, LOSS_STEP), false);

@@ -145,3 +145,44 @@ fn a_jump_that_meets_losses_retreats() {
     let used = world.run(Duration::from_secs(20));
     assert!(used >= 0.9, "{used}");
 }
+
+/// A rate that was sold, and a flight of full packets whose ACKs come 47 ms apart over 575 ms: the first three say nothing of the
+/// rate, nor does one of a small packet just before them. Nobody else is there.
+#[test]
+fn a_sold_rate_survives_the_first_answers() {
+    const SOLD: BitRate = BitRate::bits_per_second(502_400);
+    let (ms, base) = (Duration::from_millis, Duration::from_millis(575));
+    for (late, stray) in [(60, false), (110, false), (60, true), (110, true)] {
+        let start = origin();
+        let config = Config {
+            initial_window: 64 * 1472,
+            mtu: 1472,
+            initial_rtt: base,
+            max_rate: Some(SOLD),
+            provisioned: Some(SOLD),
+            in_order: false,
+        };
+        let mut controller = Controller::new(Kind::Satellite, &config, start);
+        for round in 1..=2 {
+            controller.on_ack(&ack(start + base * round, base));
+        }
+        let flight = start + base * 2 + ms(1);
+        controller.on_sent(flight, 100, 100);
+        if stray {
+            controller.on_ack(&ack(flight + ms(late + 25), base));
+        }
+        for count in 0..8 {
+            controller.on_ack(&AckSample {
+                newly_acked: 2 * 1472,
+                in_flight: 28 * 1472,
+                app_limited: false,
+                ..ack(flight + ms(late + 640 + 47 * count), ms(615))
+            });
+            let pace = controller.pacing_rate().as_u64();
+            assert!(
+                pace >= SOLD.as_u64() * 9 / 10,
+                "after {count} answers, {late} ms late: {pace} bit/s"
+            );
+        }
+    }
+}
