@@ -225,7 +225,12 @@ impl Transfers {
     fn again(&self, old: &mut World, link: &LinkConfig, controller: Kind, seed: u64) -> World {
         let mut world = world_with(self.scenario, link, self.wishes(controller), seed);
         world.behaviour.known_paths = old.learned();
-        assert_eq!(world.behaviour.known_paths.len(), 1, "3 BDP show a path");
+        // At the rate that was sold nothing may have queued: start-up goes on, and has no figure of its own.
+        let known = world.behaviour.known_paths.len();
+        assert!(
+            known == 1 || self.before == Before::Sold,
+            "3 BDP show a path"
+        );
         connect(&mut world);
         world
     }
