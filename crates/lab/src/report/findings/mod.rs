@@ -118,6 +118,17 @@ pub(super) struct Finding {
 }
 
 impl Finding {
+    /// True if `other` is the same claim, of the same runs at another task.
+    fn is_twin(&self, other: &Self) -> bool {
+        // Of several figures those that were measured stand first.
+        let figures = |one: &Self| -> BTreeSet<String> {
+            one.published.split("; ").map(str::to_owned).collect()
+        };
+        self.source == other.source
+            && self.subject.is_twin(&other.subject)
+            && figures(self) == figures(other)
+    }
+
     /// The claim as the source words it and as a text made of names; the latter alone where the source says no more than the work.
     pub(super) fn words(&self) -> (&str, &str) {
         match self.work() {
@@ -159,7 +170,7 @@ fn without_twins(all: Vec<Finding>, tasks: &[String]) -> Vec<Finding> {
     };
     let stands = |one: &Finding| {
         let mut others = all.iter().filter(|other| !left_out(other));
-        others.any(|other| one.source == other.source && one.subject.is_twin(&other.subject))
+        others.any(|other| one.is_twin(other))
     };
     let kept = all.iter().filter(|one| !left_out(one) || !stands(one));
     kept.cloned().collect()
@@ -240,13 +251,20 @@ mod tests {
 
     /// What is said of a ratio over two links at two tasks, of which six pages over one link were run.
     fn found(to: &str) -> Vec<String> {
-        let places = [("geo", "20"), ("geo", "6"), ("far", "20"), ("far", "6")];
-        let ratios = places.map(|(scenario, task)| PublishedRatio {
+        let places = [
+            ("geo", "20", 0.5),
+            ("geo", "6", 0.5),
+            ("far", "20", 0.5),
+            ("far", "6", 0.5),
+            // Of another thing.
+            ("geo", "file", 0.7),
+        ];
+        let ratios = places.map(|(scenario, task, ratio)| PublishedRatio {
             contender: "split".into(),
             to: to.into(),
             scenario: scenario.into(),
             task: task.into(),
-            ratio: 0.5,
+            ratio,
             quantity: Quantity::Time,
             statistic: Statistic::Mean,
             source: "S".into(),
@@ -280,11 +298,12 @@ mod tests {
 
     #[test]
     fn a_finding_that_stands_at_another_task_is_not_missing() {
-        let [geo, far] = &found("vpn")[..] else {
+        let [geo, far, file] = &found("vpn")[..] else {
             panic!("{:?}", found("vpn"));
         };
         assert_eq!(geo, "split compared with vpn: geo, 6: 1.00 × (100 % more)");
         assert_eq!(far, "split compared with vpn: far, 6: not in this size");
-        assert_eq!(found("qpep").len(), 2);
+        assert_eq!(file, "split compared with vpn: geo, file: not in this size");
+        assert_eq!(found("qpep").len(), 3);
     }
 }
