@@ -124,6 +124,9 @@ pub(super) fn in_words(parts: &[Results]) -> impl Iterator<Item = (usize, &str, 
     })
 }
 
+/// Bytes of figures that are read at a glance.
+const BRIEF: usize = 30;
+
 /// Claims in words, a line for each: what was published, what was found here, and the verdict; empty if there are none.
 fn headlines(parts: &[Results]) -> String {
     let line = |(place, words, finding): (usize, &str, &Finding)| {
@@ -131,10 +134,16 @@ fn headlines(parts: &[Results]) -> String {
         let [words, work, published, here] =
             [words, work, &finding.published, &finding.here].map(|text| escape(text));
         let verdict = finding.verdict;
+        // On a phone an order of names is left out: the claim and the verdict say it in words.
+        let long = |text: &str| match text.len() > BRIEF {
+            true => " class=\"long\"",
+            false => "",
+        };
+        let [there_long, here_long] = [&finding.published, &finding.here].map(|text| long(text));
         format!(
             "<tr><td data-label=\"claim\"><a href=\"#experiment-{place}\">{words}</a></td>\
-             <td data-label=\"verdict\"><b class=\"{}\">{}</b></td><td data-label=\"published\">{published}</td>\
-             <td data-label=\"here\">{here}</td><td data-label=\"source\">{work}</td></tr>\n",
+             <td data-label=\"verdict\"><b class=\"{}\">{}</b></td><td data-label=\"published\"{there_long}>{published}</td>\
+             <td data-label=\"here\"{here_long}>{here}</td><td data-label=\"source\">{work}</td></tr>\n",
             verdict.class(),
             verdict.text()
         )
