@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bentpipe_emulator::topology::LINK_DEVICE;
 use bentpipe_lab::capture::{Capture, Tunnel};
-use bentpipe_lab::workload::{Chromium, HTTPS_PORT, Handshakes, Load, Page, corpus};
+use bentpipe_lab::workload::{Authority, Chromium, HTTPS_PORT, Handshakes, Load, Page, corpus};
 use bentpipe_testbed::chromium;
 
 use super::world::{PATIENCE, World, world};
@@ -37,6 +37,20 @@ fn chromium_loads_pages_whole_and_nothing_else() {
     }
     let crossed = capture.stop().unwrap();
     assert_eq!(crossed.clear_packets, 0, "{:?}", crossed.clear);
+}
+
+#[test]
+fn a_browser_in_which_no_ca_was_installed_refuses_the_page() {
+    let (Some(chromium), Some(world)) = (chromium("distrust"), world("distrust")) else {
+        return;
+    };
+    // The web's certificate is another's: neither its key nor its authority is known.
+    let stranger = Authority::new().unwrap();
+    let pages: Vec<Page> = corpus::pages(1).collect();
+    let loading = chromium.start(&world.topology, &world.hosts, &stranger, &pages);
+    let error = loading.unwrap().finish(&pages, PATIENCE, &world.stop);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("ERR_CERT_AUTHORITY_INVALID"), "{error}");
 }
 
 #[test]
