@@ -8,8 +8,8 @@
 //! ```
 //!
 //! FIN crosses as a record, so the outer connection is never half closed: what ends it early is
-//! seen, and resets the LAN side. "LAN" is the host at this end: one of the LAN at the client, the
-//! destination at the server.
+//! seen, and resets the LAN side unless nothing is missing in either direction. "LAN" is the host
+//! at this end: one of the LAN at the client, the destination at the server.
 
 mod order;
 mod outer;
@@ -204,6 +204,9 @@ impl Conn {
                 self.end_with(Kind::Abort, &[code]);
                 self.phase = Phase::Aborting(code);
                 self.moved = now;
+                if self.outer_is_gone {
+                    self.end(Outcome::Aborted(code), Action::ResetOuter);
+                }
             }
             Phase::Aborted(_) => self.to_lan.clear(),
             Phase::Aborting(_) | Phase::Refused | Phase::Ended(_) => return,
@@ -308,9 +311,13 @@ impl Conn {
                 if self.sent.ask_shut() {
                     self.actions.push_back(Action::ShutLan);
                 }
-                let confirmed = self.sent.done() && self.order.done();
-                if confirmed && self.sent.fin() && self.to_outer.is_empty() {
-                    self.end(Outcome::Closed, Action::CloseOuter);
+                let confirmed = self.has_peer_all() && self.sent.done();
+                if confirmed && self.to_outer.is_empty() {
+                    let last = match self.outer_is_gone {
+                        true => Action::ResetOuter,
+                        false => Action::CloseOuter,
+                    };
+                    self.end(Outcome::Closed, last);
                 }
             }
             Phase::Aborting(code) if self.order.done() && self.to_outer.is_empty() => {
@@ -329,10 +336,18 @@ impl Conn {
         }
     }
 
-    /// Seals DONE.
+    /// Says whether all of the peer's direction is here, and all of this one is known to be
+    /// delivered: the peer is needed for nothing more.
+    fn has_peer_all(&self) -> bool {
+        self.sent.fin() && self.order.fin() && self.order.done()
+    }
+
+    /// Seals DONE, unless nobody can hear it.
     fn confirm(&mut self) {
         self.sent.set_done();
-        self.end_with(Kind::Done, &[]);
+        if !self.outer_is_gone {
+            self.end_with(Kind::Done, &[]);
+        }
     }
 
     /// Seals a record that ends something; DATA has left numbers for them.

@@ -115,6 +115,12 @@ impl Conn {
 
     fn on_outer_gone(&mut self, fault: Fault) {
         match self.phase {
+            // The LAN may be slow to take what came before FIN; the peer's part is over.
+            Phase::Flowing if self.has_peer_all() => {
+                self.outer_is_gone = true;
+                self.to_outer.clear();
+                self.settle();
+            }
             Phase::Opening | Phase::Flowing => self.fail(fault),
             Phase::Aborting(code) => self.end(Outcome::Aborted(code), Action::CloseOuter),
             Phase::Refused => self.end(Outcome::Refused, Action::CloseOuter),
