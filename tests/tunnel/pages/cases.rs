@@ -119,6 +119,20 @@ pub(super) fn on_site(
     assert!(result.is_ok(), "{}", fault(result.unwrap_err()));
 }
 
+/// Runs `case` over both schemes as [`on_site`] does, at one time: for cases that wait for silences, and not for the link.
+pub(super) fn on_both(
+    name: &str,
+    trip: Duration,
+    case: impl Fn(&mut Site, &Origin, &Browser) -> Result<()> + Sync,
+) {
+    thread::scope(|scope| {
+        for over in BOTH {
+            let case = &case;
+            scope.spawn(move || on_site(name, over, as_it_is, trip, case));
+        }
+    });
+}
+
 /// Nothing of the configuration is to be another.
 pub(super) fn as_it_is(_: &mut SiteConfig) {}
 

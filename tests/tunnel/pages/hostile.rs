@@ -11,7 +11,7 @@ use bentpipe_testbed::site::Site;
 
 use super::S;
 use super::browser::{Browser, HTML, exchange, get};
-use super::cases::{BOTH, as_it_is, figure, on_site, served};
+use super::cases::{BOTH, as_it_is, figure, on_both, on_site, served};
 use super::origin::{Origin, answer, page};
 use super::sealed::{AS_IT_SHOULD_BE, Sealed};
 use super::speech::{Over, Speech};
@@ -56,22 +56,18 @@ fn expect_answer(stream: &mut Speech, target: &str, fields: &str) -> Result<()> 
 
 #[test]
 fn an_object_that_stalls_is_asked_for_after_all_and_delays_no_other() {
-    for over in BOTH {
-        on_site(
-            "an object that stalls",
-            over,
-            as_it_is,
-            Duration::ZERO,
-            |site, origin, browser| {
-                objects_stall(origin, browser, PATIENCE)?;
-                let failed = figure(site, "failed_total")?;
-                ensure!(failed == 2, "{failed} failures counted");
-                let causes = served(site)?["failed_causes"].clone();
-                ensure!(causes["silent"] == 2, "{causes}");
-                Ok(())
-            },
-        );
-    }
+    on_both(
+        "an object that stalls",
+        Duration::ZERO,
+        |site, origin, browser| {
+            objects_stall(origin, browser, PATIENCE)?;
+            let failed = figure(site, "failed_total")?;
+            ensure!(failed == 2, "{failed} failures counted");
+            let causes = served(site)?["failed_causes"].clone();
+            ensure!(causes["silent"] == 2, "{causes}");
+            Ok(())
+        },
+    );
 }
 
 #[test]
@@ -145,22 +141,14 @@ fn an_object_behind_others_that_never_end_is_asked_for_after_all() {
 
 #[test]
 fn an_origin_that_says_nothing_keeps_nobody_else_and_is_left_with_its_browser() {
-    for over in BOTH {
-        on_site(
-            "a silent origin",
-            over,
-            as_it_is,
-            Duration::ZERO,
-            |_, origin, browser| {
-                origin_says_nothing(origin, browser)?;
-                // Connections that have answered wait for others a few seconds.
-                wait_until(LEFT, || match origin.open() {
-                    0 => None,
-                    open => Some(format!("{open} connections to the origin are open")),
-                })
-            },
-        );
-    }
+    on_both("a silent origin", Duration::ZERO, |_, origin, browser| {
+        origin_says_nothing(origin, browser)?;
+        // Connections that have answered wait for others a few seconds.
+        wait_until(LEFT, || match origin.open() {
+            0 => None,
+            open => Some(format!("{open} connections to the origin are open")),
+        })
+    });
 }
 
 #[test]
