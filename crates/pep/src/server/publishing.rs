@@ -106,8 +106,8 @@ impl Sessions {
         });
     }
 
-    /// The client does not answer, or does again.
-    pub(super) fn on_outage(self: &Rc<Self>, id: ConnectionId, outage: bool) {
+    /// Closes ports of a client that is not answering (`outage`) for long, or keeps them once it answers again.
+    pub(super) fn silence_ports(self: &Rc<Self>, id: ConnectionId, outage: bool) {
         let this = self.clone();
         self.with_ports(id, |ports| match outage {
             true => ports.begin_silence(async move {

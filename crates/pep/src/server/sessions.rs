@@ -68,10 +68,7 @@ impl Sessions {
         match event.notice {
             ConnectionNotice::Connected => self.on_connected(id),
             ConnectionNotice::Tunnel(said) => self.on_said(id, said),
-            ConnectionNotice::Outage(outage) => {
-                self.note_outage(id, outage);
-                self.on_outage(id, outage);
-            }
+            ConnectionNotice::Outage(outage) => self.on_outage(id, outage),
             ConnectionNotice::Unreachable(_) => {}
             ConnectionNotice::Fault(fault) => {
                 let fault = printable(fault);
@@ -117,8 +114,8 @@ impl Sessions {
         }
     }
 
-    /// Connection `id` is not answered (`outage`), or is again: packets go by another one that the client has.
-    fn note_outage(&self, id: ConnectionId, outage: bool) {
+    /// Connection `id` is not answered (`outage`), or is again: packets go by another of its client, whose ports close if that lasts.
+    fn on_outage(self: &Rc<Self>, id: ConnectionId, outage: bool) {
         let place = (self.index, id);
         if let Some(session) = self.open.borrow().get(&id) {
             self.shared.registry.on_outage(&session.key, place, outage);
@@ -126,6 +123,7 @@ impl Sessions {
         if let Some(packets) = &self.shared.packets {
             packets.on_outage(place, outage);
         }
+        self.silence_ports(id, outage);
     }
 
     fn tell_of_end(&self, id: ConnectionId, reason: &str) {

@@ -21,11 +21,12 @@ mod multiplexed;
 mod piped;
 mod receive;
 mod relayed;
+mod road;
 mod speech;
 mod trusted;
 
 use std::cell::{Cell, RefCell};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -41,13 +42,14 @@ use super::attendance::Attendance;
 use crate::config::ClientConfig;
 use crate::keys::PrivateKey;
 use crate::process::{self, RunError};
-use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
+use crate::relay::{Outcome, PIPE, relay_in_process};
 use crate::status;
 use crate::throttle::Throttle;
 pub(crate) use browser::{Browser, Parts};
 use browser::{Gone, Next, TrustedParts};
 use dssl::Dssl;
 pub(crate) use meeting::Meeting;
+pub(crate) use road::{HubAtHand, PageRoad};
 use trusted::Trusted;
 
 /// TCP port of pages in clear.
@@ -78,50 +80,6 @@ const QUEUE: usize = 16;
 
 /// Owner of an object: the LAN host that may be given it, and the address that its page came from.
 type Owner = (Option<IpAddr>, Destination);
-
-/// Way to the server, as pages use it.
-pub(crate) trait PageRoad {
-    /// True if the server knows pages; `None` if there is no server for now.
-    async fn carries_pages(&self) -> Option<bool>;
-
-    /// True if the server knows pages over TLS that was ended here; waits for a server.
-    async fn carries_trusted(&self) -> bool;
-
-    /// Opens a flow for frames of a page, with `first` in the packet of OPEN.
-    ///
-    /// # Errors
-    /// How the browser's connection ends for want of it.
-    async fn open_page(
-        &self,
-        destination: &Destination,
-        source: Option<SocketAddr>,
-        first: Bytes,
-    ) -> Result<FlowHandle, Outcome>;
-
-    /// Hub of DSSL at the other end.
-    fn hub(&self) -> HubAtHand;
-
-    /// Opens a flow of bytes.
-    ///
-    /// # Errors
-    /// As with [`Self::open_page`].
-    async fn open_flow(
-        &self,
-        destination: &Destination,
-        source: Option<SocketAddr>,
-    ) -> Result<FlowHandle, Outcome>;
-}
-
-/// Hub of DSSL at the tunnel's other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HubAtHand {
-    /// There is no tunnel now.
-    NoTunnel,
-    /// The server is no hub.
-    NoHub,
-    /// The server is a hub with this key.
-    Here([u8; 32]),
-}
 
 /// End of a browser's connection, or of our part in it.
 pub(crate) enum Ending {

@@ -9,6 +9,7 @@
 //! that the client names in TLS, all of it is in a TLS connection to that origin, whose certificate is verified here. Of an origin of
 //! DSSL objects come sealed, and are handed on as they are (`hubbed`).
 
+mod account;
 mod fetch;
 mod hubbed;
 mod opening;
@@ -34,10 +35,11 @@ use tokio_rustls::TlsConnector;
 use super::clients::Client;
 use super::flows::FlowRights;
 use crate::process;
-use crate::reading::{PieceRead, ReadingMemory, ReadingTime, read_piece};
+use crate::reading::{PieceRead, read_piece};
 use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
 use crate::status;
 use crate::throttle::Throttle;
+use account::Account;
 use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::transport::FlowKey;
 use origins::{Origins, ReachedOrigin, TlsName};
@@ -51,30 +53,6 @@ const MAX_PAGES: usize = 16;
 
 /// Frames that wait for the flow in each queue, 16 KiB each at most.
 const QUEUE: usize = 4;
-
-/// Counts of one client's pages.
-#[derive(Default)]
-struct Account {
-    /// Processor time for links.
-    reading: ReadingTime,
-    /// Memory for decoders of pages.
-    memory: ReadingMemory,
-    /// Pages that were read no further, for want of that time.
-    unread: u64,
-    /// Pages whose objects are being fetched.
-    active: usize,
-    requests: u64,
-    pages: u64,
-    crowded: u64,
-    promised: u64,
-    failed: status::ObjectsFailed,
-    /// Origins whose TLS was not believed.
-    refused: u64,
-    /// Sessions of DSSL that are open.
-    hubs: usize,
-    /// Sessions of DSSL whose K2 was asked for, and what was dropped of them.
-    sealed: status::SealedPages,
-}
 
 /// Client of a stream.
 #[derive(Clone)]
@@ -153,23 +131,7 @@ impl ServedPages {
     /// A client's part of `status`.
     pub(super) fn report(&self, id: ConnectionId) -> status::PagesAhead {
         let accounts = self.accounts.borrow();
-        let Some(account) = accounts.get(&id) else {
-            return status::PagesAhead::default();
-        };
-        status::PagesAhead {
-            requests_total: account.requests,
-            pages_total: account.pages,
-            bounded: status::PagesBounded {
-                crowded_total: account.crowded,
-                unread_total: account.unread,
-            },
-            promised_total: account.promised,
-            failed_total: account.failed.all(),
-            failed_causes: account.failed,
-            refused_total: account.refused,
-            sealed: account.sealed,
-            ..status::PagesAhead::default()
-        }
+        accounts.get(&id).map(Account::report).unwrap_or_default()
     }
 
     fn account<T: Default>(&self, id: ConnectionId, change: impl FnOnce(&mut Account) -> T) -> T {
