@@ -105,18 +105,21 @@ pub fn links(data: &[u8]) {
     let pieces = html.chunks(usize::from(size).max(1));
     let found: Vec<_> = pieces.flat_map(|piece| cut.read(piece)).collect();
     assert_eq!(whole, found);
-    for target in found {
-        let request = page().of_object(&target).expect("a request can hold it");
-        assert_eq!(request.target(), target);
+    for link in found {
+        let request = page().of_object(&link.target);
+        let request = request.expect("a request can hold it");
+        assert_eq!(request.target(), link.target);
     }
 }
 
-/// Pages with every tag that is looked at.
+/// Pages with every tag that is looked at, and some that are none.
 pub fn link_seeds() -> Vec<Vec<u8>> {
     [
         "\x05<!doctype html><base href=/c/><link rel=stylesheet href=s.css><script src=../a.js></script><img src=i.png>",
         "\x03<picture><source srcset='a.webp 1x, b.webp 2x' type=image/webp><img src=b.png loading=lazy></picture>",
         "\x01<template><img src=x></template><noscript><img src=y></noscript><title><img></title><input type=image src=//h/z?q#f>",
+        "\x02<img src=\"a\"<img src=b <p <script><img src=c></scrip><table><img src=d><!-- <img src=e> -- ><img src=f",
+        "\x01\0<img\0 src=a><img src=\"b\"\0><img src='c\0d'>&#0;<\0i\0m\0g\0 src=e>",
     ]
     .map(|html| html.as_bytes().to_vec())
     .to_vec()

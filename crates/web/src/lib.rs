@@ -23,12 +23,12 @@ mod store;
 mod target;
 mod unpack;
 
-pub use ahead::{Ahead, MAX_AT_ONCE, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE};
+pub use ahead::{Ahead, MAX_AT_ONCE, MAX_BLOCKING, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE};
 pub use body::BodyReader;
 pub use frame::{Closing, Frame, FrameError, FrameReader, MAX_DATA, MAX_FRAME, PAGE};
 pub use head_looks::{HeadLook, HeadLooks};
 pub use incoming::{Incoming, Part};
-pub use links::Links;
+pub use links::{Link, Links};
 pub use page_bytes::{ObjectBytes, PageBytes};
 pub use request::{MAX_PIECES, MAX_REQUEST, Request, Verdict, judge};
 pub use response::{Body, MAX_INTERIM, MAX_RESPONSE, Malformed, Response};

@@ -14,6 +14,15 @@ use html5ever::tokenizer::{
 use crate::target::resolve;
 use crate::{Request, Scheme};
 
+/// Object that a page links to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Path and query.
+    pub target: String,
+    /// True if a browser shows nothing of what stands behind the link before it has the object.
+    pub blocking: bool,
+}
+
 /// Reader of one page.
 pub struct Links {
     tokenizer: Tokenizer<Sink>,
@@ -27,7 +36,7 @@ struct Markup {
     /// Path that links begin at; `None`: they lead to another host.
     base: Option<String>,
     base_given: bool,
-    found: Vec<String>,
+    found: Vec<Link>,
     /// Templates that are open.
     templates: usize,
     /// An open `picture`: true once a source of it was taken.
@@ -56,8 +65,8 @@ impl Links {
         }
     }
 
-    /// Reads more of the page, and gives the paths that it links to there, in its order; the same one perhaps again.
-    pub fn read(&mut self, html: &[u8]) -> Vec<String> {
+    /// Reads more of the page, and gives the objects that it links to there, in its order; the same one perhaps again.
+    pub fn read(&mut self, html: &[u8]) -> Vec<Link> {
         // Whatever the page's encoding, tags and paths are ASCII, or are left out.
         let ascii = |byte: &u8| {
             if byte.is_ascii() {
@@ -119,23 +128,26 @@ impl Markup {
             "img" => self.image(tag),
             "picture" => self.picture = Some(false),
             "source" => self.source(tag),
-            "script" if value(tag, "nomodule").is_none() => self.find(value(tag, "src")),
+            "script" if value(tag, "nomodule").is_none() => {
+                self.find(value(tag, "src"), is_waited_for(tag));
+            }
             "input"
                 if value(tag, "type").is_some_and(|kind| kind.eq_ignore_ascii_case("image")) =>
             {
-                self.find(value(tag, "src"));
+                self.find(value(tag, "src"), false);
             }
-            "link" if is_fetched(tag) => self.find(value(tag, "href")),
+            "link" if is_fetched(tag) => self.find(value(tag, "href"), is_sheet(tag)),
             _ => {}
         }
     }
 
-    fn find(&mut self, link: Option<&str>) {
+    fn find(&mut self, link: Option<&str>, blocking: bool) {
         let base = self.base.as_deref();
         let target = link
             .zip(base)
             .and_then(|(link, base)| resolve((self.scheme, &self.host), base, link));
-        self.found.extend(target);
+        self.found
+            .extend(target.map(|target| Link { target, blocking }));
     }
 
     /// The first `base` with an address counts.
@@ -153,9 +165,8 @@ impl Markup {
             return;
         }
         match value(tag, "srcset").map(one_to_one) {
-            None => self.find(value(tag, "src")),
-            Some(Candidate::Is(link)) => self.find(Some(link)),
-            Some(Candidate::None) => self.find(value(tag, "src")),
+            None | Some(Candidate::None) => self.find(value(tag, "src"), false),
+            Some(Candidate::Is(link)) => self.find(Some(link), false),
             Some(Candidate::Depends) => {}
         }
     }
@@ -178,7 +189,7 @@ impl Markup {
         }
         match value(tag, "srcset").map(one_to_one) {
             Some(Candidate::Is(link)) => {
-                self.find(Some(link));
+                self.find(Some(link), false);
                 self.picture = Some(true);
             }
             // One of them is taken, and not the image's own.
@@ -205,6 +216,22 @@ fn is_fetched(tag: &Tag) -> bool {
         return value(tag, "media").is_none() && value(tag, "imagesrcset").is_none();
     }
     is("icon") || is("modulepreload")
+}
+
+/// True for a `link` that is fetched and is a style sheet of the screen, or is preloaded for one.
+fn is_sheet(tag: &Tag) -> bool {
+    let relations = value(tag, "rel").unwrap_or_default();
+    let mut relations = relations.split_ascii_whitespace();
+    let prints = value(tag, "media").is_some_and(|media| media.eq_ignore_ascii_case("print"));
+    let ahead = value(tag, "as").is_some_and(|kind| kind.eq_ignore_ascii_case("style"));
+    !prints && (ahead || relations.any(|one| one.eq_ignore_ascii_case("stylesheet")))
+}
+
+/// True for a `script` that runs before what stands behind it is read.
+fn is_waited_for(tag: &Tag) -> bool {
+    let later = ["async", "defer"].map(|name| value(tag, name).is_some());
+    let module = value(tag, "type").is_some_and(|kind| kind.eq_ignore_ascii_case("module"));
+    !module && later == [false; 2]
 }
 
 /// Candidate of a `srcset` for a screen with one pixel per pixel.
@@ -235,7 +262,7 @@ mod tests {
     use super::*;
     use crate::{Scheme, Verdict, judge};
 
-    fn links(html: &str, cut: usize) -> Vec<String> {
+    fn links(html: &str, cut: usize) -> Vec<Link> {
         let head = b"GET /dir/page HTTP/1.1\r\nHost: h\r\n\r\n";
         let Verdict::Get(request, _) = judge(Scheme::Http, head) else {
             panic!("a request");
@@ -310,8 +337,31 @@ mod tests {
         ];
         for (html, found) in cases {
             for cut in [1, 7, html.len()] {
-                assert_eq!(links(html, cut), found, "{html}");
+                let links = links(html, cut).into_iter();
+                let targets: Vec<_> = links.map(|link| link.target).collect();
+                assert_eq!(targets, found, "{html}");
             }
+        }
+    }
+
+    #[test]
+    fn style_sheets_and_scripts_that_are_waited_for_block() {
+        for (html, blocking) in [
+            ("<link rel=stylesheet href=/a>", true),
+            ("<link rel='StyleSheet next' media=screen href=/a>", true),
+            ("<link rel=stylesheet media=Print href=/a>", false),
+            ("<link rel=preload as=style href=/a>", true),
+            ("<link rel=preload as=font href=/a>", false),
+            ("<link rel=icon href=/a>", false),
+            ("<script src=/a></script>", true),
+            ("<script async src=/a></script>", false),
+            ("<script defer src=/a></script>", false),
+            ("<script type=module src=/a></script>", false),
+            ("<img src=/a>", false),
+            ("<input type=image src=/a>", false),
+        ] {
+            let target = "/a".to_owned();
+            assert_eq!(links(html, 9), [Link { target, blocking }], "{html}");
         }
     }
 }

@@ -172,10 +172,11 @@ impl HubLine {
     async fn sealed(&self, session: &SealedSession, begun: BegunObject) -> Result<(), Unfit> {
         let BegunObject {
             request,
+            blocking,
             mut writer,
             mut bytes,
         } = begun;
-        let _of_session = session.fetching.acquire().await.map_err(|_| Unfit)?;
+        let _of_session = session.places.take(blocking).await.ok_or(Unfit)?;
         let _of_hub = self.places.acquire().await.map_err(|_| Unfit)?;
         let web = connect(&self.origin, session.ends).await;
         let web = web.map_err(|_| Unfit)?;

@@ -14,6 +14,7 @@ mod counts;
 mod guests;
 mod hub;
 mod ordinary;
+mod places;
 mod reading;
 mod reload;
 mod sessions;

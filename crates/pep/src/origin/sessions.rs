@@ -1,15 +1,16 @@
 //! Sessions of terminals that want objects, where hubs find them.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_sealed::dssl::{HubFrame, ObjectId, ObjectWriter, OriginSession, SessionId};
-use bentpipe_web::{Frame, MAX_AT_ONCE, ObjectBytes, PageBytes, Request};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use bentpipe_web::{Frame, ObjectBytes, PageBytes, Request};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
+use super::places::FetchPlaces;
 use super::upstream::ClientEnds;
 use crate::keys::PublicKey;
 
@@ -30,9 +31,10 @@ pub(super) struct SealedSession {
     page: RefCell<(u32, Option<Request>)>,
     /// Paths of its objects that were announced and that nobody has fetched; requests would each be as long as the page's.
     targets: RefCell<HashMap<ObjectId, String>>,
+    /// Numbers of those that block what a browser shows.
+    blocking: RefCell<HashSet<u64>>,
     hub: RefCell<SessionHub>,
-    /// Places for fetches at one time.
-    pub(super) fetching: Semaphore,
+    pub(super) places: FetchPlaces,
     /// Bytes that objects of the page may have.
     bytes: RefCell<PageBytes>,
 }
@@ -40,6 +42,8 @@ pub(super) struct SealedSession {
 /// Object that a hub has asked for.
 pub(super) struct BegunObject {
     pub(super) request: Request,
+    /// True if a browser shows nothing of what stands behind its link before it is there.
+    pub(super) blocking: bool,
     pub(super) writer: ObjectWriter,
     /// Bytes of its page that it has.
     pub(super) bytes: ObjectBytes,
@@ -65,8 +69,9 @@ impl SealedSession {
             machine: RefCell::new(machine),
             page: RefCell::default(),
             targets: RefCell::default(),
+            blocking: RefCell::default(),
             hub: RefCell::new(SessionHub::Awaited(Vec::new())),
-            fetching: Semaphore::new(MAX_AT_ONCE),
+            places: FetchPlaces::default(),
             bytes: RefCell::default(),
         }
     }
@@ -76,10 +81,16 @@ impl SealedSession {
         self.machine.borrow_mut().begin_page(page);
         self.page.replace((page, Some(request)));
         self.targets.borrow_mut().clear();
+        self.blocking.borrow_mut().clear();
         self.bytes.replace(PageBytes::default());
         if let SessionHub::Awaited(early) = &mut *self.hub.borrow_mut() {
             early.clear();
         }
+    }
+
+    /// Notes objects of the page that block what a browser shows, and are about to be announced.
+    pub(super) fn note_blocking(&self, numbers: impl Iterator<Item = u64>) {
+        self.blocking.borrow_mut().extend(numbers);
     }
 
     /// Announces objects of the page to the hub.
@@ -157,6 +168,7 @@ impl SealedSession {
         let bytes = self.bytes.borrow().object();
         Some(BegunObject {
             request,
+            blocking: self.blocking.borrow().contains(&id.index()),
             writer,
             bytes,
         })
