@@ -87,6 +87,8 @@ fn pages_that_are_hard_to_read_cross_as_they_are_and_harm_no_other() {
         }
         // The share of the processor that the bombs have taken comes back.
         thread::sleep(Duration::from_secs(8));
+        // Pages are read for their first 4 MiB.
+        real.expect_count("/o/behind", 0)?;
         let mut stream = real.browser.connect()?;
         real.expect_same(&mut stream, "/plain.html", &page_fields())?;
         for target in objects("plain") {

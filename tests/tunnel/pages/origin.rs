@@ -278,6 +278,16 @@ pub(super) fn page(name: &str, n: usize) -> String {
     format!("<!doctype html><title>{name}</title>\n{images}<p>The end.</p>\n")
 }
 
+/// The page of these objects, with commas between; those whose names have `style` are style sheets.
+fn named(objects: &str) -> String {
+    let tag = |object: &str| match object.contains("style") {
+        true => format!("<link rel=stylesheet href='/{object}'>"),
+        false => format!("<img src='/{object}'>"),
+    };
+    let tags: String = objects.replace('+', "/").split(',').map(tag).collect();
+    format!("<!doctype html>{tags}")
+}
+
 /// All bytes that answer a request.
 pub(super) fn answer(head: &str) -> Vec<u8> {
     let target = target(head);
@@ -314,15 +324,7 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
         return b"HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n".to_vec();
     }
     if let Some(objects) = target.strip_prefix("/names/") {
-        let images: String = objects
-            .split(',')
-            .map(|object| format!("<img src='/{}'>", object.replace('+', "/")))
-            .collect();
-        return with(
-            "200 OK",
-            html,
-            format!("<!doctype html>{images}").as_bytes(),
-        );
+        return with("200 OK", html, named(objects).as_bytes());
     }
     if let Some(name) = target.strip_prefix("/costly/") {
         let fields = format!("{html}Content-Encoding: gzip\r\n");
@@ -358,8 +360,8 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
         "/redirect" => with("302 Found", "Location: /o/elsewhere\r\n", b""),
         "/redirect-away" => with("302 Found", "Location: http://10.30.0.251/o/away\r\n", b""),
         "/sets-cookie" => with("200 OK", "Set-Cookie: b=2\r\n", b"cookie"),
-        "/varies" => with("200 OK", "Vary: Accept\r\n", head_accept(head).as_bytes()),
-        "/who" => with("200 OK", "", cookie(head).as_bytes()),
+        "/varies" => with("200 OK", "Vary: Accept\r\n", field(head, "accept").as_bytes()),
+        "/who" => with("200 OK", "", field(head, "cookie").as_bytes()),
         "/chunked" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: T\r\n\r\n4;e=1\r\nWiki\r\n5\r\npedia\r\n0\r\nT: 1\r\n\r\n".to_vec(),
         "/malformed-chunks" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nWiki".to_vec(),
         "/cut" => b"HTTP/1.1 200 OK\r\n\r\nuntil the end".to_vec(),
@@ -382,14 +384,6 @@ pub(super) const MIXED: &str = "<link rel=stylesheet href=/o/style><img src=/red
 
 /// Address that [`MIXED`] links and redirects to, which nobody has.
 pub(super) const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 251);
-
-fn head_accept(head: &str) -> String {
-    field(head, "accept")
-}
-
-fn cookie(head: &str) -> String {
-    field(head, "cookie")
-}
 
 fn field(head: &str, name: &str) -> String {
     let named = |line: &&str| line.to_ascii_lowercase().starts_with(&format!("{name}:"));
