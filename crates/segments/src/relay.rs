@@ -343,6 +343,11 @@ impl Relay {
         }
     }
 
+    /// First blob that the LAN end has not acknowledged whole.
+    pub(crate) fn awaited(&self) -> Option<&Blob> {
+        self.sender.awaited()
+    }
+
     /// Memory held, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.receiver.memory() + self.sender.memory()

@@ -188,6 +188,11 @@ impl Sender {
         self.stored.is_empty()
     }
 
+    /// First blob that the end has not acknowledged whole.
+    pub(crate) fn awaited(&self) -> Option<&Blob> {
+        self.stored.front().map(|first| &first.blob)
+    }
+
     /// Says whether the end has been silent for too long.
     pub(crate) fn is_given_up(&self) -> bool {
         self.timing.unanswered > MOST_TIMEOUTS

@@ -16,6 +16,8 @@ mod streams;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use crate::flow::{Flow, FlowName, Step, is_first};
 use crate::relay::Relay;
 use crate::reset::Side;
@@ -289,6 +291,14 @@ impl Table {
         self.flows
             .get(&id)
             .is_some_and(|entry| entry.flow.delivers())
+    }
+
+    /// Flows whose LAN end has yet to acknowledge payload, with the zone of the first.
+    pub fn awaited(&self) -> impl Iterator<Item = (FlowId, &FlowName, &Bytes)> {
+        self.flows.iter().filter_map(|(id, entry)| {
+            let blob = entry.flow.relay()?.awaited()?;
+            Some((*id, entry.flow.name(), &blob.zone))
+        })
     }
 
     /// The next segment of a flow that is to leave, and to which side.

@@ -5,7 +5,7 @@ mod resets;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 
 use super::*;
 use crate::segment::SynOptions;
@@ -145,6 +145,29 @@ fn a_flow_is_relayed_when_both_peps_have_seen_it() {
     assert_eq!(pep.give(1000, false, &data(500)), Verdict::Taken);
     assert_eq!(pep.segments(id)[0].1.acknowledgement, 505, "at once");
     assert_eq!(pep.table.counts().relayed, 1);
+}
+
+#[test]
+fn payload_is_awaited_until_the_end_acknowledges_all_of_it() {
+    let mut pep = Pep::new(false);
+    let id = pep.relayed(1000);
+    let name = pep.name(1000);
+    let awaited = |pep: &Pep| -> Vec<_> {
+        let all = pep.table.awaited();
+        all.map(|(id, name, zone)| (id, *name, zone.clone()))
+            .collect()
+    };
+    assert_eq!(awaited(&pep), []);
+    let mut blob = BytesMut::new();
+    let held = data(100).blob().expect("payload");
+    Message::Blob(100, held.clone()).encode(&mut blob);
+    let taken = pep.table.on_stream(pep.now, id, &mut &blob[..]);
+    taken.expect("a message");
+    pep.segments(id);
+    for (acknowledged, left) in [(104, vec![(id, name, held.zone)]), (105, vec![])] {
+        pep.give(1000, false, &segment(500, acknowledged, Flags::ACK));
+        assert_eq!(awaited(&pep), left, "{acknowledged}");
+    }
 }
 
 #[test]
