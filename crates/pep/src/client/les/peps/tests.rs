@@ -1,12 +1,14 @@
 //! Lines to a PEP over loopback: closed with the client's tunnel at the cap of `[metering]`, and there again with its next.
 
 use std::net::UdpSocket;
+use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::task::LocalSet;
+use tokio::task::{LocalSet, spawn_local};
 use tokio::time::sleep;
 
 use super::*;
+use crate::config::ServerAddress;
 use crate::keys::PublicKey;
 use crate::les_keys::KeyDoor;
 
