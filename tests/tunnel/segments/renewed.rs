@@ -1,9 +1,9 @@
 //! Keys of LES that are renewed while PEPs hold what was sealed under the old ones.
 
-use std::io::{Read as _, Write as _};
-use std::net::Shutdown;
-use std::thread;
-use std::time::Duration;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_testbed::peer::{accept, payload, read_to_the_end};
@@ -47,42 +47,71 @@ fn what_peps_have_on_their_way_when_keys_are_renewed_arrives() {
     });
 }
 
-/// Bytes that PEPs hold for a user who does not read, until this long after keys were renewed; and the end that the user then hears.
-fn read_late(les: &LayeredSite, pause: Duration) -> Result<(usize, Vec<u8>, std::io::Result<()>)> {
-    /// More than both hosts take for a reader who does not read.
-    const HELD: usize = 1_000_000;
+/// Bytes that are said to a user who does not read: more than both hosts take for him.
+const HELD: usize = 1_000_000;
+
+/// A user who does not read, and the thread of the web that says [`HELD`] bytes to him, once keys were renewed.
+fn held(les: &LayeredSite, patience: Duration) -> Result<(TcpStream, JoinHandle<io::Result<()>>)> {
     let [route, _] = les.site.routes();
     let (listener, address) = route.listen()?;
-    let mut user = route.connect(address)?;
+    let user = route.connect(address)?;
     // Else the kernel reads in the user's place.
     SockRef::from(&user).set_recv_buffer_size(64 << 10)?;
-    let mut web = accept(&listener, 2 * route.patience + pause)?;
+    let mut web = accept(&listener, 2 * route.patience + patience)?;
     let writer = thread::spawn(move || {
         web.write_all(&payload(HELD))?;
         web.shutdown(Shutdown::Write)?;
         web.read(&mut [0]).map(drop)
     });
     // Until windows are full.
-    thread::sleep(10 * AGREED);
+    thread::sleep(3 * AGREED);
     let relayed = les.relayed()?;
     ensure!(relayed == [1; 2], "{relayed:?} flows are relayed");
     let held = les.site.figure(Pep::Terminal, "/memory_bytes")?;
     ensure!(held > 100_000, "the PEP holds {held} bytes");
     les.renew()?;
-    thread::sleep(pause);
-    let (heard, end) = read_to_the_end(&mut user);
-    drop(user);
-    let _ = writer.join().expect("no panic");
-    ensure!(payload(HELD).starts_with(&heard), "other bytes came");
-    Ok((HELD, heard, end))
+    Ok((user, writer))
 }
 
 #[test]
 fn what_peps_hold_for_a_slow_reader_arrives_under_the_old_keys() {
     on_layered_site("a slow reader", LayeredSite::start, |les| {
-        let (held, heard, end) = read_late(les, Duration::from_secs(1))?;
+        let pause = Duration::from_secs(1);
+        let (mut user, writer) = held(les, pause)?;
+        thread::sleep(pause);
+        let (heard, end) = read_to_the_end(&mut user);
+        drop(user);
+        let _ = writer.join().expect("no panic");
         end?;
-        ensure!(heard.len() == held, "{} of {held} bytes", heard.len());
+        ensure!(heard.len() == HELD, "{} of {HELD} bytes", heard.len());
+        ensure!(payload(HELD) == heard, "other bytes came");
         expect_no_harm(les)
+    });
+}
+
+/// Nobody can open what the PEP holds for him, and he need not read on to hear of that.
+#[test]
+#[ignore = "takes two and a half minutes"]
+fn a_connection_whose_reader_pauses_longer_than_keys_live_is_reset_meanwhile() {
+    /// Time that keys live after they were renewed, and that PEPs take to erase them.
+    const LIVE: Duration = Duration::from_secs(123);
+    /// Time that payload waits for a key that may be behind, and a busy machine.
+    const RESET: Duration = Duration::from_secs(15);
+    on_layered_site("a reader who pauses", LayeredSite::start, |les| {
+        let (mut user, writer) = held(les, LIVE + RESET)?;
+        let renewed = Instant::now();
+        let reset = || les.site.figure(Pep::Terminal, "/reset_total/tunnel");
+        while reset()? == 0 {
+            let waited = renewed.elapsed();
+            ensure!(waited < LIVE + RESET, "no reset after {waited:?}");
+            thread::sleep(Duration::from_millis(500));
+        }
+        println!("reset {:?} after keys were renewed", renewed.elapsed());
+        let said = writer.join().expect("no panic");
+        ensure!(said.is_err(), "the web has not heard of it");
+        let (heard, end) = read_to_the_end(&mut user);
+        ensure!(heard.len() < HELD, "{} of {HELD} bytes", heard.len());
+        ensure!(end.is_err(), "{} bytes and a clean end", heard.len());
+        Ok(())
     });
 }

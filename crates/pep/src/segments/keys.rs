@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use bentpipe_sealed::les::{Discarded, Grants, Pair, PepUnopened, PepUnwritten, Spi, Toward};
+use bentpipe_sealed::les::{Discarded, Grants, Pair, PepUnopened, Spi, Toward};
 use bentpipe_segments::Scope;
 use bytes::{Bytes, BytesMut};
 
@@ -119,6 +119,10 @@ impl HeaderKeys for GrantedKeys {
         HeaderKeys::write(&mut *self.door.grants(), now, pair, parts, out)
     }
 
+    fn lacks(&self, pair: (&Scope, Toward), spi: Spi) -> bool {
+        HeaderKeys::lacks(&*self.door.grants(), pair, spi)
+    }
+
     fn holds(&self, scope: &Scope) -> bool {
         self.door.grants().holds(scope)
     }
@@ -154,10 +158,11 @@ impl HeaderKeys for Grants {
         parts: (&[u8], Option<(Spi, &[u8])>),
         out: &mut BytesMut,
     ) -> Result<(), StaysUnwritten> {
-        Self::write(self, now, scope, toward, parts, out).map_err(|why| match why {
-            PepUnwritten::Association(_) => StaysUnwritten::NoKeyOfZone,
-            PepUnwritten::Unknown | PepUnwritten::Unwritten(_) => StaysUnwritten::NoKey,
-        })
+        Self::write(self, now, scope, toward, parts, out).map_err(|_| StaysUnwritten)
+    }
+
+    fn lacks(&self, (scope, toward): (&Scope, Toward), spi: Spi) -> bool {
+        Self::lacks(self, scope, toward, spi)
     }
 
     fn holds(&self, scope: &Scope) -> bool {

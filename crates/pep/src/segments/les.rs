@@ -48,14 +48,10 @@ pub(super) enum StaysClosed {
     Copy,
 }
 
-/// Reason why a segment of LES was not written.
+/// Fault of a segment of LES that cannot be written: its key is not here, the way to the end is not known yet, or the header has no
+/// form that is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StaysUnwritten {
-    /// No key of the pair is here any more, the way to the end is not known yet, or the header has no form that is carried.
-    NoKey,
-    /// The key of the association to which the payload zone is bound is not here: not yet, or no more.
-    NoKeyOfZone,
-}
+pub(super) struct StaysUnwritten;
 
 /// Keys of header zones that clients have granted to this PEP.
 pub(super) trait HeaderKeys {
@@ -70,6 +66,9 @@ pub(super) trait HeaderKeys {
         parts: (&[u8], Option<(Spi, &[u8])>),
         out: &mut BytesMut,
     ) -> Result<(), StaysUnwritten>;
+
+    /// Says whether the pair has keys here, but none of the association with the SPI: not yet, or no more.
+    fn lacks(&self, pair: (&Scope, Toward), spi: Spi) -> bool;
 
     /// Says whether a key of the pair is here, if only for last words.
     fn holds(&self, scope: &Scope) -> bool;
@@ -93,7 +92,11 @@ impl HeaderKeys for NoKeys {
         _: (&[u8], Option<(Spi, &[u8])>),
         _: &mut BytesMut,
     ) -> Result<(), StaysUnwritten> {
-        Err(StaysUnwritten::NoKey)
+        Err(StaysUnwritten)
+    }
+
+    fn lacks(&self, _: (&Scope, Toward), _: Spi) -> bool {
+        false
     }
 
     fn holds(&self, _: &Scope) -> bool {
@@ -111,6 +114,16 @@ struct KnownPair {
     client: Side,
     /// IP and UDP header of the last packet toward B, and toward A.
     outer: [Option<Bytes>; 2],
+}
+
+impl KnownPair {
+    /// Direction to the end on `side`.
+    fn toward(&self, side: Side) -> Toward {
+        match side == self.client {
+            true => Toward::A,
+            false => Toward::B,
+        }
+    }
 }
 
 /// Segment of a flow of LES.
@@ -200,6 +213,19 @@ impl Layers {
         known.outer[place(opened.toward)] = Some(outer);
     }
 
+    /// Says whether this zone, as it travels between PEPs, cannot be written to the end on `side`: keys of the pair are here, but
+    /// not the one of the association to which the zone is bound.
+    pub(super) fn lack_key(&self, (name, side): (&FlowName, Side), zone: &[u8]) -> bool {
+        let Some(known) = self.pairs.get(&name.scope) else {
+            return false;
+        };
+        match unnamed(zone) {
+            Ok(Some((spi, _))) => self.keys.lacks((&name.scope, known.toward(side)), spi),
+            Ok(None) => false,
+            Err(NamedWrong) => true,
+        }
+    }
+
     /// Packet of a segment to the end on `side`, in the other end's name.
     pub(super) fn write(
         &mut self,
@@ -207,29 +233,29 @@ impl Layers {
         (name, side): (&FlowName, Side),
         segment: &Segment,
     ) -> Result<Bytes, StaysUnwritten> {
-        const NO_KEY: StaysUnwritten = StaysUnwritten::NoKey;
-        let known = self.pairs.get(&name.scope).ok_or(NO_KEY)?;
-        let toward = match side == known.client {
-            true => Toward::A,
-            false => Toward::B,
-        };
-        let outer = known.outer[place(toward)].as_ref().ok_or(NO_KEY)?;
+        let known = self.pairs.get(&name.scope).ok_or(StaysUnwritten)?;
+        let toward = known.toward(side);
+        let outer = known.outer[place(toward)].as_ref().ok_or(StaysUnwritten)?;
         let (from, to) = match side {
             Side::Lan => (name.wan, name.lan),
             Side::Wan => (name.lan, name.wan),
         };
         let mut header = BytesMut::with_capacity(60);
         if !Headers::write(from, to, segment, &mut header) {
-            return Err(NO_KEY);
+            return Err(StaysUnwritten);
         }
         let mut out = BytesMut::from(&outer[..]);
-        let zone = unnamed(&segment.zone)?;
+        let zone = unnamed(&segment.zone).map_err(|_| StaysUnwritten)?;
         let pair = (&name.scope, toward);
         self.keys.write(now, pair, (&header, zone), &mut out)?;
         let finished = finish(&mut out, outer.len());
-        finished.then(|| out.freeze()).ok_or(NO_KEY)
+        finished.then(|| out.freeze()).ok_or(StaysUnwritten)
     }
 }
+
+/// Fault of a zone that has travelled: its association has a name that is reserved, of which nobody has a key.
+#[derive(Debug)]
+struct NamedWrong;
 
 /// Zone as it travels between PEPs: behind the SPI of the association to which the end has bound it (`PROTOCOL.md` §20.9).
 fn named(spi: Spi, zone: &[u8]) -> Bytes {
@@ -243,13 +269,12 @@ fn named(spi: Spi, zone: &[u8]) -> Bytes {
 }
 
 /// SPI and payload zone of a zone that has travelled; `None`: there is none.
-fn unnamed(zone: &[u8]) -> Result<Option<(Spi, &[u8])>, StaysUnwritten> {
+fn unnamed(zone: &[u8]) -> Result<Option<(Spi, &[u8])>, NamedWrong> {
     let Some((name, zone)) = zone.split_first_chunk() else {
         return Ok(None);
     };
-    // Nobody has a key of a name that is reserved.
-    let spi = Spi::new(u32::from_be_bytes(*name));
-    Ok(Some((spi.ok_or(StaysUnwritten::NoKeyOfZone)?, zone)))
+    let spi = Spi::new(u32::from_be_bytes(*name)).ok_or(NamedWrong)?;
+    Ok(Some((spi, zone)))
 }
 
 /// Outer headers toward A, at the address and port that A has now: those that its packet with these `outer` headers came from.

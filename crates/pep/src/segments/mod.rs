@@ -336,7 +336,7 @@ impl Pep {
             if let Some(since) = self.link.attend() {
                 self.act(|relays, now| relays.drop_unheard(now, since));
             }
-            self.relays.borrow_mut().tick(process::now());
+            self.act(SegmentRelays::tick);
             if let Some(keys) = &self.keys {
                 keys.tick(|pair| self.withdraw(&pair));
             }

@@ -33,6 +33,7 @@ use crate::status::SegmentsRefused;
 use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::transport::{FlowKey, Streams, Tunnel};
 use carried::{Carried, Member, Tables, Use};
+use keyless::KeylessFlows;
 use obstacles::RelayObstacle;
 use sending::SegmentOutlet;
 
@@ -56,6 +57,7 @@ pub(super) struct SegmentRelays {
     /// Flows that were not relayed for a [`RelayObstacle`].
     hindered: SegmentsRefused,
     outlet: SegmentOutlet,
+    keyless: KeylessFlows<Member>,
 }
 
 impl SegmentRelays {
@@ -78,6 +80,7 @@ impl SegmentRelays {
             draining: false,
             hindered: SegmentsRefused::default(),
             outlet: SegmentOutlet::new(),
+            keyless: KeylessFlows::new(),
         }
     }
 
@@ -199,9 +202,26 @@ impl SegmentRelays {
         }
     }
 
-    /// Looks at what changes slowly.
+    /// Looks at what changes slowly; to be called every second.
     pub(super) fn tick(&mut self, now: Instant) {
         self.journal.expire(now);
+        self.give_up_keyless(now);
+    }
+
+    /// Resets flows whose payload cannot be written to its end any more.
+    fn give_up_keyless(&mut self, now: Instant) {
+        let form = Form::Zones;
+        let layers = &self.layers;
+        let lacking = self.tables.of(form).awaited();
+        let lacking = lacking.filter(|(_, name, zone)| layers.lack_key((name, Side::Lan), zone));
+        let lacking = lacking.map(|(id, ..)| Member { form, id });
+        let hopeless = self.keyless.on_look(now, lacking);
+        if !hopeless.is_empty() {
+            self.keyless.tell(now);
+        }
+        for member in hopeless {
+            self.give_up_flow(now, member);
+        }
     }
 
     /// Writes down what is still relayed at the end of the process.
@@ -328,9 +348,7 @@ impl SegmentRelays {
             self.write(now, place);
         }
         let parts = (self.tables.get(member.form), &mut self.layers);
-        if !self.outlet.send(now, member, parts) {
-            self.give_up_flow(now, member);
-        }
+        self.outlet.send(now, member, parts);
         // What lingers to answer late segments is nothing that a successor would have to reset.
         if !self.tables.of(member.form).owes(member.id)
             && let Some(name) = self.names.get(&member)
@@ -341,7 +359,6 @@ impl SegmentRelays {
 
     /// A table has forgotten a flow.
     fn forget(&mut self, member: Member) {
-        self.outlet.forget(member);
         if let Some(name) = self.names.remove(&member) {
             self.journal.end(&name);
         }
@@ -375,3 +392,6 @@ impl SegmentRelays {
         self.release(place);
     }
 }
+
+#[cfg(test)]
+mod tests;

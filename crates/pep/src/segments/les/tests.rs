@@ -69,7 +69,11 @@ impl HeaderKeys for OneAssociation {
     ) -> Result<(), StaysUnwritten> {
         let zone = zone.map(|(_, zone)| zone);
         let written = self.writers[place(toward)].write(header, zone, out);
-        written.map_err(|_| StaysUnwritten::NoKey)
+        written.map_err(|_| StaysUnwritten)
+    }
+
+    fn lacks(&self, (scope, toward): (&Scope, Toward), spi: Spi) -> bool {
+        self.holds(scope) && self.readers[place(toward)].spi() != spi
     }
 
     fn holds(&self, scope: &Scope) -> bool {
@@ -187,7 +191,7 @@ fn what_a_pep_sends_is_taken_by_the_ends_and_payload_stays_closed() {
     // Before anything came from the other end there is no way to send in its name.
     let ack = segment(501, Flags::ACK, b"");
     let unknown = layers.write(now, (&name, Side::Lan), &ack);
-    assert_eq!(unknown, Err(StaysUnwritten::NoKey));
+    assert_eq!(unknown, Err(StaysUnwritten));
     let turned = FlowName {
         lan: name.wan,
         wan: name.lan,
@@ -267,7 +271,7 @@ fn payload_leaves_under_the_keys_that_it_came_under() {
     // Under other keys no end would take it.
     let late = now + MINUTE;
     let written = layers.write(late, (&name, Side::Wan), &taken);
-    assert_eq!(written, Err(StaysUnwritten::NoKeyOfZone));
+    assert_eq!(written, Err(StaysUnwritten));
     assert!(layers.write(late, (&name, Side::Wan), &ack).is_ok());
 }
 
@@ -280,7 +284,7 @@ fn without_a_key_nothing_is_opened_or_written() {
     let opened = layers.open(now, Side::Lan, &packet);
     assert_eq!(opened.err(), Some(StaysClosed::NoKey));
     let written = layers.write(now, (&flow(), Side::Lan), &syn);
-    assert_eq!(written, Err(StaysUnwritten::NoKey));
+    assert_eq!(written, Err(StaysUnwritten));
 }
 
 /// Keys of one pair after another, each gone when the next comes.
@@ -301,9 +305,13 @@ impl HeaderKeys for EverAnother {
         out: &mut BytesMut,
     ) -> Result<(), StaysUnwritten> {
         if !self.holds(scope) {
-            return Err(StaysUnwritten::NoKey);
+            return Err(StaysUnwritten);
         }
         self.0.write(now, (scope, toward), parts, out)
+    }
+
+    fn lacks(&self, pair: (&Scope, Toward), spi: Spi) -> bool {
+        self.0.lacks(pair, spi)
     }
 
     fn holds(&self, scope: &Scope) -> bool {

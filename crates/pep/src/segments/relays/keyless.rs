@@ -1,7 +1,8 @@
 //! Flows of LES whose payload cannot be written to their end, for the key of its association is not here.
 //!
 //! That key may be behind, for it comes another way than the payload. Or the ends have erased theirs, two minutes after they
-//! renewed them, and nobody can deliver the payload any more.
+//! renewed them, and nobody can deliver the payload any more. An end that takes nothing would hear of that only when it is
+//! sent something again, so flows are looked at by the clock.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,7 +15,7 @@ const BEHIND: Duration = Duration::from_secs(10);
 
 /// Flows whose payload waits for a key.
 pub(super) struct KeylessFlows<Flow> {
-    /// Instant at which the first payload could not be written.
+    /// Instant at which each was first seen without.
     since: HashMap<Flow, Instant>,
     told: Throttle,
 }
@@ -28,14 +29,18 @@ impl<Flow: Copy + Eq + Hash> KeylessFlows<Flow> {
         }
     }
 
-    /// Payload of the flow could not be written. True: its key will not come any more, and the flow is to be reset.
-    pub(super) fn on_keyless(&mut self, now: Instant, flow: Flow) -> bool {
-        now >= *self.since.entry(flow).or_insert(now) + BEHIND
-    }
-
-    /// Payload of the flow was written, or the flow is no more.
-    pub(super) fn forget(&mut self, flow: Flow) {
-        self.since.remove(&flow);
+    /// Takes all flows whose next payload lacks its key now. Yields those whose key will not come any more: they are to be reset.
+    pub(super) fn on_look(
+        &mut self,
+        now: Instant,
+        lacking: impl Iterator<Item = Flow>,
+    ) -> Vec<Flow> {
+        let before = std::mem::take(&mut self.since);
+        let since = |flow| (flow, before.get(&flow).copied().unwrap_or(now));
+        self.since = lacking.map(since).collect();
+        let hopeless = |(_, since): &(&Flow, &Instant)| now >= **since + BEHIND;
+        let hopeless = self.since.iter().filter(hopeless);
+        hopeless.map(|(flow, _)| *flow).collect()
     }
 
     /// Tells the log that flows are reset.
@@ -55,13 +60,15 @@ mod tests {
     #[test]
     fn payload_waits_for_a_key_that_is_behind_and_not_for_ever() {
         let (mut flows, start) = (KeylessFlows::new(), crate::process::now());
-        let [one, other] = [1, 2];
-        assert!(!flows.on_keyless(start, one));
+        let ([one, other], none) = ([1, 2], [0; 0]);
+        let mut look = |now, lacking: &[u8]| flows.on_look(now, lacking.iter().copied());
         let late = start + BEHIND;
-        assert!(!flows.on_keyless(late - Duration::from_millis(1), one));
-        assert!(!flows.on_keyless(late, other), "each flow has its time");
-        assert!(flows.on_keyless(late, one));
-        flows.forget(one);
-        assert!(!flows.on_keyless(late, one), "another key has come");
+        assert_eq!(look(start, &[one]), none);
+        assert_eq!(look(late - Duration::from_millis(1), &[one]), none);
+        assert_eq!(look(late, &[one, other]), [one], "each flow has its time");
+        // Another key has come.
+        assert_eq!(look(late, &[other]), none);
+        assert_eq!(look(late, &[one, other]), none);
+        assert_eq!(look(late + BEHIND, &[other]), [other]);
     }
 }

@@ -8,12 +8,10 @@ use bytes::{Bytes, BytesMut};
 
 use super::super::les::{Layers, StaysUnwritten};
 use super::Member;
-use super::keyless::KeylessFlows;
 
 /// Packets that leave for the devices, each with the side that it goes to.
 pub(super) struct SegmentOutlet {
     packets: Vec<(Side, Bytes)>,
-    keyless: KeylessFlows<Member>,
 }
 
 impl SegmentOutlet {
@@ -21,7 +19,6 @@ impl SegmentOutlet {
     pub(super) fn new() -> Self {
         Self {
             packets: Vec::new(),
-            keyless: KeylessFlows::new(),
         }
     }
 
@@ -35,46 +32,26 @@ impl SegmentOutlet {
         std::mem::take(&mut self.packets)
     }
 
-    /// Sends segments of a flow of `table` to its ends. False: the keys for its payload will not come any more, and it is to be
-    /// reset.
+    /// Sends segments of a flow of `table` to its ends.
     pub(super) fn send(
         &mut self,
         now: Instant,
         member: Member,
         (table, layers): (&mut Table, &mut Layers),
-    ) -> bool {
-        let mut hopeless = false;
+    ) {
         while let Some((side, segment)) = table.poll_segment(now, member.id) {
             let Some(name) = table.name(member.id) else {
                 break;
             };
             let packet = match member.form {
-                Form::Clear => packet(name, side, &segment).ok_or(StaysUnwritten::NoKey),
+                Form::Clear => packet(name, side, &segment).ok_or(StaysUnwritten),
                 Form::Zones => layers.write(now, (name, side), &segment),
             };
-            match packet {
-                Ok(packet) => {
-                    if !segment.zone.is_empty() {
-                        self.keyless.forget(member);
-                    }
-                    self.packets.push((side, packet));
-                }
-                // The end hears nothing, and payload is sent again.
-                Err(StaysUnwritten::NoKey) => {}
-                Err(StaysUnwritten::NoKeyOfZone) => {
-                    hopeless |= self.keyless.on_keyless(now, member);
-                }
+            // Without one the end hears nothing, and payload is sent again.
+            if let Ok(packet) = packet {
+                self.packets.push((side, packet));
             }
         }
-        if hopeless {
-            self.keyless.tell(now);
-        }
-        !hopeless
-    }
-
-    /// A flow is no more.
-    pub(super) fn forget(&mut self, member: Member) {
-        self.keyless.forget(member);
     }
 }
 

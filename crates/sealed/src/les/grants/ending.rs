@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::super::SpiPair;
 use super::super::sa::LAST_WORDS;
+use super::super::{Spi, SpiPair, Toward};
 use super::{
     ASSOCIATIONS_OF_CLIENT, ClientKey, Grants, MOST_OF_CLIENT, Pair, PepAssociation, Scope,
 };
@@ -73,6 +73,13 @@ impl Grants {
     fn all_of(&self, scope: &Scope) -> impl Iterator<Item = &PepAssociation> {
         let ids = self.of_scope.get(scope).into_iter().flatten();
         ids.filter_map(|id| self.held.get(id))
+    }
+
+    /// Says whether K2 of the pair is here, but not of its association with this SPI.
+    #[must_use]
+    pub fn lacks(&self, scope: &Scope, toward: Toward, spi: Spi) -> bool {
+        let is_it = |held: &PepAssociation| held.spis.of(toward) == spi;
+        self.holds(scope) && !self.all_of(scope).any(is_it)
     }
 
     /// Says whether K2 of the pair is here, if only for last words.
