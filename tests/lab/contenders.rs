@@ -73,6 +73,11 @@ fn everybody_carries_a_file_whole() -> Result<()> {
         "sle-transparent@hosts",
         "sle@hosts+accelerator",
         "sle@hosts+split",
+        "les@hosts",
+        "les@hosts+pep",
+        "les-paper@hosts+pep",
+        "les-psk@hosts+pep",
+        "clear+pep",
     ];
     let installed = [
         "wireguard-best",
