@@ -16,6 +16,7 @@ use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::Route;
 use bentpipe_testbed::site::{Site, SiteConfig, near};
 use bentpipe_testbed::transfer::{Transfer, Way};
+use socket2::Socket;
 
 use crate::BENTPIPE;
 use crate::session_life::sealed::sealing;
@@ -40,6 +41,12 @@ const FILES: usize = 8;
 
 /// Time in which nothing of the connections is left, once no user opens another.
 const AFTER: Duration = Duration::from_secs(10);
+
+/// Time for which a port that has refused stays closed: longer than the client answers in its place.
+const STAYS_CLOSED: Duration = Duration::from_secs(15);
+
+/// Ports that have refused, and since when. Somebody who listened on one soon afterwards would be refused in its place.
+type ClosedPorts = Vec<(Instant, Socket)>;
 
 /// Memory of both daemons, bytes.
 type Memory = [u64; 2];
@@ -162,11 +169,12 @@ fn files(site: &Site) -> Result<[usize; 2]> {
 /// Does one thing after the other until it is `over`, which it is for all as soon as one fails.
 fn work(site: &Site, user: usize, over: &AtomicBool, done: &AtomicU64) -> Result<()> {
     let route = &site.routes()[user % 2];
+    let mut closed = ClosedPorts::new();
     for task in user.. {
         if over.load(Ordering::Relaxed) {
             break;
         }
-        if let Err(error) = one(route, task) {
+        if let Err(error) = one(route, task, &mut closed) {
             over.store(true, Ordering::Relaxed);
             return Err(error.context(format!("task {task} of user {user}")));
         }
@@ -176,7 +184,7 @@ fn work(site: &Site, user: usize, over: &AtomicBool, done: &AtomicU64) -> Result
 }
 
 /// One thing of those that applications do.
-fn one(route: &Route, task: usize) -> Result<()> {
+fn one(route: &Route, task: usize, closed: &mut ClosedPorts) -> Result<()> {
     match task % 7 {
         0 | 1 => talk(route).map(drop),
         2 => half_close(route),
@@ -187,13 +195,15 @@ fn one(route: &Route, task: usize) -> Result<()> {
             .finish_whole()
             .map(drop),
         5 => leave(route),
-        _ => be_refused(route),
+        _ => be_refused(route, closed),
     }
 }
 
 /// Connects to where nobody listens: the connection is refused, or reset as soon as that is known.
-fn be_refused(route: &Route) -> Result<()> {
-    let (_held, address) = route.closed_port()?;
+fn be_refused(route: &Route, closed: &mut ClosedPorts) -> Result<()> {
+    let (held, address) = route.closed_port()?;
+    closed.retain(|(since, _)| since.elapsed() < STAYS_CLOSED);
+    closed.push((Instant::now(), held));
     match route.try_connect(address)? {
         Ok(mut stream) => read_to_reset(&mut stream).map(drop),
         Err(_) => Ok(()),

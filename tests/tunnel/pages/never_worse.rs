@@ -16,8 +16,11 @@ use super::origin::answer;
 use super::sealed::{AS_IT_SHOULD_BE, Case, Sealed};
 use super::speech::{Over, Speech};
 use super::trusted::stranger;
-use super::{T, TRIES};
+use super::T;
 use crate::{BENTPIPE, alone};
+
+/// Tries of which one has to be no longer with the pair.
+const TRIES: usize = 3;
 
 /// Objects of a page.
 const OBJECTS: usize = 12;

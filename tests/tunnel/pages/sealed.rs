@@ -247,6 +247,15 @@ fn a_hub_answers_before_it_has_reached_the_origin() {
     }
     // TCP sends a SYN again after so long.
     const AGAIN: Duration = Duration::from_secs(1);
+    let most = AGAIN - Duration::from_millis(300);
+    // A busy machine adds to one load or the other.
+    let waited = |[all_well, lost]: [Duration; 2]| lost >= all_well + most;
+    let mut tries = (0..3).map(|_| waited(loads_with_and_without_a_loss()));
+    assert!(!tries.all(|waited| waited), "it has waited three times");
+}
+
+/// Times of a page's load while all is well, and while the hub's SYN to the origin is lost.
+fn loads_with_and_without_a_loss() -> [Duration; 2] {
     let case = Case {
         mode: "two-phase",
         ..AS_IT_SHOULD_BE
@@ -276,8 +285,7 @@ fn a_hub_answers_before_it_has_reached_the_origin() {
     }
     let [all_well, lost] = times;
     println!("{all_well:?}, and {lost:?} while the hub's SYN was lost");
-    let most = all_well + AGAIN - Duration::from_millis(300);
-    assert!(lost < most, "it has waited: {lost:?}, else {all_well:?}");
+    times
 }
 
 #[test]

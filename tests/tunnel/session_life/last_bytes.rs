@@ -29,8 +29,21 @@ const PIECES: usize = 50;
 /// Time between two of these.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Time in which all of a download has arrived at the client.
+const PATIENTLY: Duration = Duration::from_secs(6);
+
 /// Time in which a client that has nothing to wait for has stopped.
 const STOPPED: Duration = Duration::from_secs(5);
+
+/// Bytes of a download of which the client has to hold some itself, less than it takes in.
+const MORE: usize = 150_000;
+
+/// Sends [`MORE`] bytes and an end, and waits for the other end.
+fn say_more(mut stream: TcpStream) -> Result<()> {
+    stream.write_all(&payload(MORE))?;
+    stream.shutdown(Shutdown::Write)?;
+    read_to_eof(&mut stream).map(drop)
+}
 
 /// Sends [`LENGTH`] bytes and an end, and waits for the other end.
 fn say_much(mut stream: TcpStream) -> Result<()> {
@@ -158,4 +171,26 @@ fn connections_beside_the_tunnel_end_before_the_daemon_that_stops() {
             });
         }
     }
+}
+
+/// The client has all that either host is owed, and the end of its outer connection is no reason to reset one.
+#[test]
+fn a_slow_host_of_a_sealed_flow_gets_the_last_bytes_though_the_server_is_killed() {
+    on_site("a slow host, and a server that dies", sealing(), |site| {
+        let place = Place::from(site.topology.web());
+        let web = Service::start(&place, echo_address(), say_more)?;
+        let mut host = route(site, RTT).connect_slowly(web.address)?;
+        host.shutdown(Shutdown::Write)?;
+        thread::sleep(PATIENTLY);
+        let sealed = client_status(site)?["sle"]["flows_active"].as_u64();
+        ensure!(
+            sealed == Some(1),
+            "{sealed:?} sealed flows: the kernel has all"
+        );
+        site.kill_server()?;
+        thread::sleep(2 * RTT);
+        let read = read_to_eof(&mut host)?;
+        ensure!(read == payload(MORE), "{} bytes arrived", read.len());
+        Ok(())
+    });
 }
