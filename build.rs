@@ -11,7 +11,8 @@ fn main() {
     let ours = git(&["rev-parse", "--show-prefix"]).is_some_and(|below| below.is_empty());
     let said = |name: &str| {
         println!("cargo::rerun-if-env-changed={name}");
-        env::var(name).ok().filter(|value| !value.is_empty())
+        let value = env::var_os(name)?.into_string().ok()?;
+        (!value.is_empty()).then_some(value)
     };
     let commit = said("BENTPIPE_COMMIT")
         .or_else(|| git(&["rev-parse", "--short=12", "HEAD"]).filter(|_| ours));

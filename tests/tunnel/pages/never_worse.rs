@@ -10,13 +10,13 @@ use bentpipe_testbed::peer::read_exactly;
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::site::{Site, SiteConfig};
 
+use super::T;
 use super::browser::{Browser, HTML, get};
 use super::cases::{Trust, figure, prepare};
 use super::origin::answer;
 use super::sealed::{AS_IT_SHOULD_BE, Case, Sealed};
 use super::speech::{Over, Speech};
 use super::trusted::stranger;
-use super::T;
 use crate::{BENTPIPE, alone};
 
 /// Tries of which one has to be no longer with the pair.

@@ -132,7 +132,7 @@ fn headlines(parts: &[Results]) -> String {
     let line = |(place, words, finding): (usize, &str, &Finding)| {
         let (work, _) = finding.work();
         let [words, work, published, here] =
-            [words, work, &finding.published, &finding.here].map(|text| escape(text));
+            [words, work, &finding.published, &finding.here].map(escape);
         let verdict = finding.verdict;
         // On a phone an order of names is left out: the claim and the verdict say it in words.
         let long = |text: &str| match text.len() > BRIEF {
@@ -203,7 +203,7 @@ fn table(findings: &[&(usize, &Finding)]) -> String {
         let verdict = finding.verdict;
         let (words, names) = finding.words();
         let [words, names, published, here] =
-            [words, names, &finding.published, &finding.here].map(|text| escape(text));
+            [words, names, &finding.published, &finding.here].map(escape);
         let because = match (&finding.because, verdict.wants_reason()) {
             (Some(because), _) => format!("<small>{}</small>", escape(because)),
             (None, true) => "<small>Why is not known.</small>".into(),

@@ -165,9 +165,8 @@ pub(super) fn findings(outline: &Outline, summary: &Summary) -> Vec<Finding> {
 
 /// Findings without those that the size leaves out and that stand there at another task, one of `tasks`: of twenty pages beside six.
 fn without_twins(all: Vec<Finding>, tasks: &[String]) -> Vec<Finding> {
-    let left_out = |one: &Finding| {
-        one.verdict == Verdict::NotRun && !tasks.iter().any(|task| *task == one.subject.task)
-    };
+    let left_out =
+        |one: &Finding| one.verdict == Verdict::NotRun && !tasks.contains(&one.subject.task);
     let stands = |one: &Finding| {
         let mut others = all.iter().filter(|other| !left_out(other));
         others.any(|other| one.is_twin(other))
