@@ -286,8 +286,11 @@ impl Startup {
         // A queue is ours only if we fill the window.
         let seen = self.sees_queue(ack, path.base()) && used && self.was_filled(ack, mtu);
         let queued = Part::StartupQueue.or(seen, false);
-        // With a limit the rate of arrival is compared: the first ACKs have none, which is no sign of others.
-        let is_comparable = self.limit.is_none() || path.fresh_rate().is_some();
+        // With a limit the rate of arrival is compared: the first ACKs have none, which is no sign of others. Where ACKs are rare
+        // there never is one.
+        let waited = |(since, _)| ack.now.saturating_duration_since(since) >= path.base();
+        let is_comparable =
+            self.limit.is_none() || path.fresh_rate().is_some() || self.queued.is_some_and(waited);
         if queued && !(is_comparable && self.is_answered(ack.newest_sent, path.base())) {
             return None;
         }

@@ -186,3 +186,39 @@ fn a_sold_rate_survives_the_first_answers() {
         }
     }
 }
+
+/// A rate that was sold, on a path that has an eighth of it and whose ACKs are so rare that no rate can be told from two: what fills
+/// its queue is seen all the same.
+#[test]
+fn a_sold_rate_is_given_up_where_acks_are_rare() {
+    const SOLD: BitRate = BitRate::bits_per_second(2_000_000);
+    let (base, apart) = (Duration::from_millis(50), Duration::from_millis(46));
+    let start = origin();
+    let config = Config {
+        initial_window: 64 * 1472,
+        mtu: 1472,
+        initial_rtt: base,
+        max_rate: Some(SOLD),
+        provisioned: Some(SOLD),
+        in_order: false,
+    };
+    let mut controller = Controller::new(Kind::Satellite, &config, start);
+    for round in 1..=2 {
+        controller.on_ack(&ack(start + base * round, base));
+    }
+    let flight = start + base * 2;
+    controller.on_sent(flight, 1472, 1472);
+    // Packets leave 6 ms apart and arrive 46 ms apart.
+    for count in 1..=24 {
+        let (sent, rtt) = (flight + apart * count / 8, base + apart * count * 7 / 8);
+        controller.on_ack(&AckSample {
+            newly_acked: 1472,
+            in_flight: 35_000,
+            app_limited: false,
+            ..ack(sent + rtt, rtt)
+        });
+    }
+    // A round trip of what was sold, and its spare: 35 kB.
+    let window = controller.window();
+    assert!(window <= 12_000, "{window} bytes");
+}
