@@ -118,6 +118,7 @@ fn forward(forwarding: &Forwarding, shut: &[Family]) -> Chain {
         .rule(format_args!(
             "iifname \"{NAME}\" oifname \"{NAME}\" counter drop"
         ))
+        .rules(astray(&forwarding.translated))
         .rules(published)
         .rules(led)
         .rule(format_args!(
@@ -155,11 +156,16 @@ fn translate(forwarding: &Forwarding) -> Chain {
 /// cannot assign to a connection (an ICMP error about a connection that the gateway has forgotten, a segment out of its window,
 /// all that another program exempts from connection tracking): such a packet would leave with a client's inner address.
 fn keep_in(translated: &[IpNet]) -> Chain {
-    let astray = by_family(translated).map(|(family, prefixes)| {
+    Chain::at("keep_in", "filter", "postrouting priority srcnat + 10").rules(astray(translated))
+}
+
+/// Drops what is for clients and would leave by another device than the tunnel's. Forwarded packets meet this rule in `forward`
+/// already: another table may put their flow on a fast path there, past all later hooks.
+fn astray(translated: &[IpNet]) -> impl Iterator<Item = String> {
+    by_family(translated).map(|(family, prefixes)| {
         let header = family.header();
         format!("oifname != \"{NAME}\" {header} daddr {prefixes} counter drop")
-    });
-    Chain::at("keep_in", "filter", "postrouting priority srcnat + 10").rules(astray)
+    })
 }
 
 /// Matches of the packets that may leave with an address of this machine alone.
