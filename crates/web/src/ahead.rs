@@ -21,7 +21,7 @@ pub const MAX_PAGE: u64 = 16 << 20;
 /// Objects fetched at one time, as many as browsers do.
 pub const MAX_AT_ONCE: usize = 6;
 
-/// Objects fetched beside those, which block what a browser shows: they do not wait for large images to end.
+/// Objects that block what a browser shows, fetched beside [`MAX_AT_ONCE`] others: they do not wait for large images to end.
 pub const MAX_BLOCKING: usize = 2;
 
 /// Content of a page in which links are looked for, bytes.
@@ -39,7 +39,7 @@ pub struct Ahead {
     seen: HashSet<String>,
     /// Paths of objects promised and not begun; requests for them would each be as long as the page's.
     waiting: VecDeque<(u64, String)>,
-    /// Those of them that block what a browser shows, which are begun first.
+    /// Paths of promised objects that are not begun and block what a browser shows; these come first.
     blocking: VecDeque<(u64, String)>,
     /// Objects that were promised and block what a browser shows.
     blocks: HashSet<u64>,
@@ -123,7 +123,14 @@ impl Ahead {
     }
 
     fn promise(&mut self, Link { target, blocking }: Link) -> Option<Frame> {
-        if self.is_full() || !self.seen.insert(target.clone()) {
+        if self.is_full() {
+            return None;
+        }
+        if !self.seen.insert(target.clone()) {
+            // A preload may stand before what the browser waits for.
+            if blocking {
+                self.hasten(&target);
+            }
             return None;
         }
         self.page.of_object(&target)?;
@@ -141,10 +148,18 @@ impl Ahead {
         Some(promise)
     }
 
-    /// True if a browser shows nothing of what stands behind the link to a promised object before it has that.
-    #[must_use]
-    pub fn blocks(&self, id: u64) -> bool {
-        self.blocks.contains(&id)
+    /// Moves an object that waits to those that block what a browser shows.
+    fn hasten(&mut self, target: &str) {
+        let at = self.waiting.iter().position(|(_, one)| one == target);
+        if let Some(waiting) = at.and_then(|at| self.waiting.remove(at)) {
+            self.blocks.insert(waiting.0);
+            self.blocking.push_back(waiting);
+        }
+    }
+
+    /// Numbers of promised objects that block: a browser shows nothing of what stands behind their links before it has them.
+    pub fn blocks(&self) -> impl Iterator<Item = u64> {
+        self.blocks.iter().copied()
     }
 
     /// Object to fetch now, unless as many as may be are being fetched.

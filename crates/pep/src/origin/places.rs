@@ -6,7 +6,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Places of one session.
 pub(super) struct FetchPlaces {
     all: Semaphore,
-    /// Those for objects that block what a browser shows.
+    /// Places for objects that block what a browser shows.
     beside: Semaphore,
 }
 

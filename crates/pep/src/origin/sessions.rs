@@ -31,7 +31,7 @@ pub(super) struct SealedSession {
     page: RefCell<(u32, Option<Request>)>,
     /// Paths of its objects that were announced and that nobody has fetched; requests would each be as long as the page's.
     targets: RefCell<HashMap<ObjectId, String>>,
-    /// Numbers of those that block what a browser shows.
+    /// Numbers of objects that block what a browser shows.
     blocking: RefCell<HashSet<u64>>,
     hub: RefCell<SessionHub>,
     pub(super) places: FetchPlaces,

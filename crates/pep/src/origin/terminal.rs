@@ -4,7 +4,7 @@ use std::io;
 use std::rc::Rc;
 
 use bentpipe_sealed::dssl::{DSSL_HELLO, DsslHello, ObjectId, OriginSession, Secrets};
-use bentpipe_web::{Ahead, Frame, MAX_PIECES, MAX_REQUEST, Part, Request, Scheme, Verdict, judge};
+use bentpipe_web::{Ahead, MAX_PIECES, MAX_REQUEST, Part, Request, Scheme, Verdict, judge};
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -265,9 +265,7 @@ impl K1Server {
             if piece.gave_up {
                 count(&origin.counts.refused.unread);
             }
-            let ids = piece.promises.iter().filter_map(Frame::id);
-            self.session
-                .note_blocking(ids.filter(|id| ahead.blocks(*id)));
+            self.session.note_blocking(ahead.blocks());
             if self.session.announce(&piece.promises).is_err() {
                 origin.note_lost();
             }

@@ -100,6 +100,17 @@ fn what_blocks_is_fetched_before_images_and_beside_those_that_were_begun() {
 }
 
 #[test]
+fn what_is_preloaded_blocks_once_it_is_named_where_it_does() {
+    let mut page = ahead(HTML, "").unwrap();
+    let html = b"<img src=a><link rel=preload as=script href=s><script src=s></script>";
+    assert_eq!(targets(&read(&mut page, html)), ["/a", "/s"]);
+    let begun = std::iter::from_fn(|| page.begin());
+    let begun: Vec<_> = begun.map(|(_, it)| it.target().to_owned()).collect();
+    assert_eq!(begun, ["/s", "/a"]);
+    assert_eq!(page.blocks().collect::<Vec<_>>(), [2]);
+}
+
+#[test]
 fn a_page_that_is_read_no_further_keeps_its_promises() {
     let mut page = ahead(HTML, "").unwrap();
     assert_eq!(targets(&read(&mut page, b"<img src=a>")), ["/a"]);
