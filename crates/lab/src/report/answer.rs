@@ -27,8 +27,13 @@ fn of_ratio(one: &PublishedRatio, outline: &Outline, summary: &Summary) -> Optio
         Quantity::Time => ("takes", "as long as"),
         Quantity::Load => ("has", "the load of"),
     };
+    // No paper has figures of the product.
+    let whose = match one.contender == SUBJECT {
+        true => " of the program in whose place it stands",
+        false => "",
+    };
     Some(format!(
-        "{} {does} {} times {than} {} ({}); published {}.",
+        "{} {does} {} times {than} {} ({}); published{whose} {}.",
         one.contender,
         ratio.ratio(2),
         one.to,
@@ -169,7 +174,7 @@ mod tests {
         outline.claims.published_ratios.push(own);
         assert_eq!(
             answer(&outline, &summary),
-            "bentpipe takes 0.17 times as long as plain (b, get); published 0.35."
+            "bentpipe takes 0.17 times as long as plain (b, get); published of the program in whose place it stands 0.35."
         );
         let nothing = Summary {
             question: String::new(),

@@ -109,7 +109,7 @@ pub(super) fn findings(parts: &[Results]) -> String {
     }
     text.push_str(
         "<p class=\"note\">Open a line for its findings, each with the reason where it differs. Reproduced: within 15 % of what was published, or in the published order. In \
-         order only: whoever is slower there is slower here, but by more or by less. Not reproduced: somebody else is slower. Not run: these \
+         order only: whoever is slower there is slower here, but by more or by less. Not reproduced: somebody else is slower, or nobody is. Not run: these \
          runs have nothing to compare, mostly because the quick size leaves it out, a run was given up or a program was not given. “X compared with Y: 1.25 ×” \
          means that X takes 1.25 times as long; “X &lt; Y” that X takes less time, “X ~ Y” that they are not told apart.</p></section>\n",
     );

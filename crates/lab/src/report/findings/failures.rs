@@ -53,10 +53,13 @@ fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding
     let few = measured
         .iter()
         .find(|(_, published, own)| own.of() < published.of());
-    let verdict = match (measured.is_empty() || few.is_some(), differing.is_empty()) {
-        (true, _) => Verdict::NotRun,
-        (false, false) => Verdict::NotReproduced,
-        (false, true) => Verdict::Reproduced,
+    let enough = measured
+        .iter()
+        .any(|(_, published, own)| own.of() >= published.of());
+    let verdict = match (enough, differing.is_empty(), few.is_some()) {
+        (false, ..) | (true, true, true) => Verdict::NotRun,
+        (true, false, _) => Verdict::NotReproduced,
+        (true, true, false) => Verdict::Reproduced,
     };
     let here = measured.iter().map(|(one, published, own)| {
         let apart = bracket(failures(*own, *published));
@@ -159,7 +162,7 @@ mod tests {
     use super::*;
     use crate::experiment::{Claims, Comparable, Published, Statistic};
 
-    /// Of so many runs over a link, of which none failed; published are three of five.
+    /// Finding about this many runs over a link, of which none failed, where three of five were published.
     fn of_runs(runs: usize) -> Finding {
         let published = Published {
             contender: "split".into(),

@@ -24,7 +24,7 @@ pub(super) enum Verdict {
     Reproduced,
     /// Contenders stand in the published order, but some figure is more than 15 % away.
     OrderOnly,
-    /// The published order is not that of the runs here.
+    /// The published order, or a published difference, is not that of the runs here.
     NotReproduced,
     /// No run here can be compared with the finding.
     NotRun,
@@ -224,6 +224,9 @@ impl<'a> Ground<'a> {
         // A remark about what cannot be started has the reason first, and behind it what to do.
         let remark = row.remarks.first().map_or("", String::as_str);
         let reason = remark.split(';').next().unwrap_or_default();
+        if row.figures.is_some() {
+            return "no figure of this kind".into();
+        }
         match row.runs[Status::Unsupported as usize] {
             0 => "no run is valid".into(),
             _ => format!("unsupported: {reason}"),
@@ -248,7 +251,7 @@ mod tests {
     use crate::experiment::{Claims, PublishedRatio, Quantity, Statistic};
     use crate::results::{Figures, Row};
 
-    /// What is said of a ratio over two links at two tasks, of which six pages over one link were run.
+    /// Texts about a ratio over two links at two tasks, of which six pages over one link were run.
     fn found(to: &str) -> Vec<String> {
         let places = [
             ("geo", "20", 0.5),

@@ -61,9 +61,15 @@ fn judge(ratio: Known, published: f64, near: bool) -> Verdict {
         faster if faster < 1.0 / (1.0 + APART) => ratio.most() < 1.0 / (1.0 + APART),
         _ => false,
     };
+    let opposite = match published {
+        slower if slower > 1.0 => ratio.most() < 1.0 / (1.0 + APART),
+        faster if faster < 1.0 => ratio.least() > 1.0 + APART,
+        _ => false,
+    };
     // A cost that is there, and not here, is not found again, however near the two figures are.
     let published_apart = deviation(Known::exactly(published)).is_some();
     match (near, same_side) {
+        _ if opposite => Verdict::NotReproduced,
         (true, true) => Verdict::Reproduced,
         (true, false) if !published_apart => Verdict::Reproduced,
         (false, true) => Verdict::OrderOnly,
@@ -98,6 +104,7 @@ mod tests {
                 row("plain", 10.0, 60.0),
                 row("ipsec", 12.0, 90.0),
                 row("equal", 10.3, 60.0),
+                row("sooner", 9.3, 60.0),
                 Row {
                     figures: None,
                     runs: [0, 0, 0, 0, 1],
@@ -162,6 +169,8 @@ mod tests {
         assert_eq!((&*fifth.here, &*twentieth.here), ("1.03 ×", "1.03 ×"));
         assert_eq!(fifth.verdict, Verdict::NotReproduced);
         assert_eq!(twentieth.verdict, Verdict::Reproduced);
+        // What is slower there and faster here is the opposite, however little each is.
+        assert_eq!(found("sooner", 1.05).verdict, Verdict::NotReproduced);
         let absent = found("les", 1.0);
         assert_eq!(
             (&*absent.here, absent.verdict),

@@ -56,8 +56,9 @@ fn finding(one: &PublishedRise, ground: &Ground<'_>) -> Finding {
 
 /// Reason why there is no ratio at the first place of the axis.
 fn absence(one: &PublishedRise, ground: &Ground<'_>) -> String {
-    let links = ground.outline.axis.iter().flat_map(|axis| axis.at.keys());
-    let link = links.min().map_or("", String::as_str);
+    let places = ground.outline.axis.iter().flat_map(|axis| &axis.at);
+    let first = places.min_by(|one, other| one.1.total_cmp(other.1));
+    let link = first.map_or("", |(link, _)| link.as_str());
     ground.absence_of(&[&one.contender, &one.to], link, &one.task)
 }
 
