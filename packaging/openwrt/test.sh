@@ -19,6 +19,7 @@ service() { # COMMAND
     procd_close_instance() { :; }
     mkdir() { :; }
     ln() { echo "ln $*"; }
+    logger() { echo "logger $*"; }
     start() { start_service; }
     program() {
       echo "bentpipe $*"
@@ -43,12 +44,14 @@ expect() { # WHAT LINE…: each is printed, in this order
 client=$place/client.toml server=$place/server.toml
 export uci_client_enabled=1 uci_client_config=$client uci_client_guard=1 uci_server_enabled=1 uci_server_config=$server
 
-mkdir "$place/state" "$place/run"
+mkdir "$place/run"
+ln -s "$place" "$place/state"
 service start_service >"$place/out"
 [ ! -s "$place/out" ] || { cat "$place/out"; echo "FAILED: something is started without a file" >&2; exit 1; }
 
 touch "$client" "$server"
-rmdir "$place/state" "$place/run"
+rm "$place/state"
+rmdir "$place/run"
 service start_service >"$place/out"
 expect "directories in which commands find the daemons, before these" \
   "ln -s /etc/bentpipe/state $place/state" "ln -s /var/run $place/run" "instance client"
@@ -56,6 +59,15 @@ expect "the client, and the guard before it" \
   "bentpipe check --role client $client" "bentpipe guard on --config $client" "instance client" \
   "  command program client --config $client" \
   "  env STATE_DIRECTORY=/etc/bentpipe/state RUNTIME_DIRECTORY=/var/run/bentpipe" "  respawn 3600 5 0"
+mkdir "$place/state"
+service start_service >"$place/out"
+expect "a directory that a command has made, and left empty" "ln -s /etc/bentpipe/state $place/state" "instance client"
+mkdir --parents "$place/state/ca"
+service start_service >"$place/out"
+expect "a directory that a command has filled" "instance client"
+grep --quiet "^logger .*$place/state is a directory in memory" "$place/out" || { echo "FAILED: nothing is said of it" >&2; exit 1; }
+rm -r "$place/state"
+service start_service >"$place/out"
 expect "the server" "bentpipe check --role server $server" "instance server" "  command program server --config $server" \
   "  reload_signal HUP"
 
