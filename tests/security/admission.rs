@@ -20,7 +20,7 @@ use crate::{RTT, SOON, lines, on_site};
 /// How soon an unknown client is told: its certificate is the last thing that a handshake of 1.5 RTT brings.
 const TOLD: Duration = Duration::from_millis(2 * 500 + 50);
 
-/// What a process is given to start, and its rules to come into force, on a busy machine.
+/// Time for a process to start, and for its rules to come into force, on a busy machine; a second attempt begins after 3 s.
 const START: Duration = Duration::from_millis(1900);
 
 /// The public key in a file that has one.

@@ -326,7 +326,7 @@ fn on_failure_direct_goes_on_in_clear_and_back() {
     site.kill_server().expect("a killed server");
     // The client has nothing to miss until somebody asks for something.
     let asked = user.at(|| TcpStream::connect_timeout(&service.address, PATIENCE));
-    let long = Duration::from_secs(30);
+    let long = Duration::from_secs(20);
     let in_clear = "what is taken in goes in clear until the tunnel answers";
     site.client().wait_for_line(in_clear, long).expect(in_clear);
     drop(asked);

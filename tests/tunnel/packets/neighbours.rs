@@ -29,7 +29,7 @@ const SPEECH: Speech = Speech {
 };
 
 /// The longest silence that a move may cost: 50 ms is the round trip.
-const GAP: Duration = Duration::from_secs(2);
+const GAP: Duration = Duration::from_millis(1500);
 
 /// Two terminals on a short path that loses nothing; behind each of them is 192.168.7.0/24 with the same host in it.
 fn sites() -> Result<(Site, Second)> {

@@ -287,7 +287,7 @@ fn burst(site: &Site, count: u64) -> Result<u64> {
     Ok(came)
 }
 
-/// What the kernel has counted in `place` for a protocol (RFC 4293, RFC 4113).
+/// Counter of the kernel in `place` for a protocol (RFC 4293, RFC 4113).
 fn counter(place: &NetNs, protocol: &str, counted: &str) -> Result<u64> {
     let counters = place.run("cat", &["/proc/net/snmp"])?;
     let mut lines = counters.lines().filter(|line| line.starts_with(protocol));

@@ -98,11 +98,11 @@ fn a_hub_whose_client_may_not_reach_the_origin_counts_each_time() {
             }
             let unreached = served(&it.site)?["sealed"]["unreached_total"].clone();
             println!("{unreached} of {tries}");
-            if unreached.as_u64() >= Some(15) {
+            if unreached.as_u64() >= Some(tries * 5 / 8) {
                 return Ok(());
             }
         }
-        bail!("less than 15 are counted")
+        bail!("less than five of eight are counted")
     });
 }
 

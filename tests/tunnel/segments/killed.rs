@@ -46,7 +46,7 @@ fn a_pep_with_keys_that_listens_and_is_killed_cuts_nothing_short() {
     });
 }
 
-/// Nobody but the server that was killed could open what PEPs hold for it; the client and its PEPs outlive it.
+/// PEPs hold payload that only the killed server could open; the client and its PEPs outlive it.
 #[test]
 #[ignore = "takes more than a minute"]
 fn a_server_that_is_killed_leaves_no_connection_of_its_peps_standing() {

@@ -158,11 +158,10 @@ fn until_whole(route: &Route) -> Result<()> {
     let deadline = Instant::now() + SOON;
     loop {
         let transfer = Transfer::start(route, Way::Download, LENGTH / 10)?;
-        match transfer.finish_whole() {
-            Err(error) if Instant::now() > deadline => return Err(error),
-            Err(_) => {}
-            Ok(_) => return Ok(()),
+        if whole_or_reset("while a PEP is dead", transfer)? {
+            return Ok(());
         }
+        ensure!(Instant::now() < deadline, "nothing but resets");
     }
 }
 

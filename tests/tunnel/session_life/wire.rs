@@ -180,7 +180,7 @@ fn changes_wire(site: &mut Site) -> Result<()> {
     block_udp(site)?;
     let began = Instant::now();
     site.client()
-        .wait_for_line("the tunnel goes over TLS from now on", SILENT + SOON)?;
+        .wait_for_line("the tunnel goes over TLS from now on", SILENT + 4 * SLACK)?;
     thread::sleep(3 * RTT + SLACK);
     exchange(&mut idle)?;
     wire_is(site, "tls")?;
@@ -257,7 +257,7 @@ fn blocks_and_frees(site: &Site, flow: &mut TcpStream) -> Result<()> {
     block_udp(site)?;
     let began = Instant::now();
     site.client()
-        .wait_for_line("the tunnel goes over TLS from now on", SILENT + SOON)?;
+        .wait_for_line("the tunnel goes over TLS from now on", SILENT + 4 * SLACK)?;
     while began.elapsed() < BLOCKED {
         exchange(flow)?;
         thread::sleep(Duration::from_secs(1));
