@@ -183,12 +183,7 @@ impl Sender {
         self.fin.is_some_and(|fin| self.acknowledged > fin)
     }
 
-    /// Says whether the end has acknowledged all that has come for it.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.stored.is_empty()
-    }
-
-    /// First blob that the end has not acknowledged whole.
+    /// First blob that the end has not acknowledged whole; none once it has all that has come for it.
     pub(crate) fn awaited(&self) -> Option<&Blob> {
         self.stored.front().map(|first| &first.blob)
     }

@@ -199,7 +199,7 @@ pub struct Sending {
     /// Packets sent in this connection.
     #[serde(default)]
     pub packets_total: u64,
-    /// Packets lost of those.
+    /// Packets of this connection that were lost.
     #[serde(default)]
     pub lost_packets_total: u64,
     /// Datagrams sent a second time, beyond the retransmissions of what was lost.

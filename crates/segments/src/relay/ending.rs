@@ -44,7 +44,7 @@ impl Relay {
         }
         // Nobody is left to whom this would have to be carried; the LAN end must not wait for that.
         while self.receiver.pop().is_some() {}
-        if self.sender.is_idle() {
+        if self.sender.awaited().is_none() {
             self.finish_aborting(now);
         }
     }

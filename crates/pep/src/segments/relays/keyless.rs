@@ -15,7 +15,7 @@ const BEHIND: Duration = Duration::from_secs(10);
 
 /// Flows whose payload waits for a key.
 pub(super) struct KeylessFlows<Flow> {
-    /// Instant at which each was first seen without.
+    /// Instant at which each flow was first seen without its key.
     since: HashMap<Flow, Instant>,
     told: Throttle,
 }
