@@ -186,9 +186,8 @@ impl Satellite {
         if let Some(rtt) = ack.rtt.filter(|_| self.path.measured().is_none()) {
             self.confirm(ack.now, rtt);
         }
-        if let Phase::Startup(startup) = &self.phase
-            && startup.limit().is_some()
-        {
+        // A train's rate may be a burst's: what arrived before the gap helps to refute that, behind a policer for instance.
+        if self.config.provisioned.is_some() && matches!(self.phase, Phase::Startup(_)) {
             self.path.end_gap(ack.now);
         }
         self.path.on_ack(ack);
