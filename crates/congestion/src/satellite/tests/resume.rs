@@ -146,6 +146,23 @@ fn a_jump_that_meets_losses_retreats() {
     assert!(used >= 0.9, "{used}");
 }
 
+/// A controller whose rate was sold, behind a handshake of two round trips of `base`.
+fn of_sold_rate(start: Instant, base: Duration, sold: BitRate) -> Controller {
+    let config = Config {
+        initial_window: 64 * 1472,
+        mtu: 1472,
+        initial_rtt: base,
+        max_rate: Some(sold),
+        provisioned: Some(sold),
+        in_order: false,
+    };
+    let mut controller = Controller::new(Kind::Satellite, &config, start);
+    for round in 1..=2 {
+        controller.on_ack(&ack(start + base * round, base));
+    }
+    controller
+}
+
 /// A rate that was sold, and a flight of full packets whose ACKs come 47 ms apart over 575 ms: the first three say nothing of the
 /// rate, nor does one of a small packet just before them. Nobody else is there.
 #[test]
@@ -154,18 +171,7 @@ fn a_sold_rate_survives_the_first_answers() {
     let (ms, base) = (Duration::from_millis, Duration::from_millis(575));
     for (late, stray) in [(60, false), (110, false), (60, true), (110, true)] {
         let start = origin();
-        let config = Config {
-            initial_window: 64 * 1472,
-            mtu: 1472,
-            initial_rtt: base,
-            max_rate: Some(SOLD),
-            provisioned: Some(SOLD),
-            in_order: false,
-        };
-        let mut controller = Controller::new(Kind::Satellite, &config, start);
-        for round in 1..=2 {
-            controller.on_ack(&ack(start + base * round, base));
-        }
+        let mut controller = of_sold_rate(start, base, SOLD);
         let flight = start + base * 2 + ms(1);
         controller.on_sent(flight, 100, 100);
         if stray {
@@ -194,18 +200,7 @@ fn a_sold_rate_is_given_up_where_acks_are_rare() {
     const SOLD: BitRate = BitRate::bits_per_second(2_000_000);
     let (base, apart) = (Duration::from_millis(50), Duration::from_millis(46));
     let start = origin();
-    let config = Config {
-        initial_window: 64 * 1472,
-        mtu: 1472,
-        initial_rtt: base,
-        max_rate: Some(SOLD),
-        provisioned: Some(SOLD),
-        in_order: false,
-    };
-    let mut controller = Controller::new(Kind::Satellite, &config, start);
-    for round in 1..=2 {
-        controller.on_ack(&ack(start + base * round, base));
-    }
+    let mut controller = of_sold_rate(start, base, SOLD);
     let flight = start + base * 2;
     controller.on_sent(flight, 1472, 1472);
     // Packets leave 6 ms apart and arrive 46 ms apart.
