@@ -4,20 +4,18 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_testbed::transfer::{Transfer, Way};
 
 use super::layered_site::{LayeredSite, Role, on_layered_site};
 use super::site::{Pep, SOON};
-use super::{LENGTH, NOTICED, expect_both_reset, go_on_and_relay, until_whole, whole_or_reset};
+use super::{
+    NOTICED, both_whole_or_reset, expect_both_reset, go_on_and_relay, transfers, until_whole,
+};
 use crate::talk::talk;
 
 /// One PEP is killed in the middle of transfers, and started again.
 fn killed_with_keys(les: &mut LayeredSite, pep: Pep) -> Result<()> {
     let [route, _] = les.site.routes();
-    let download = Transfer::start(&route, Way::Download, 10 * LENGTH)?;
-    let upload = Transfer::start(&route, Way::Upload, 10 * LENGTH)?;
-    download.until(LENGTH / 4, SOON)?;
-    upload.until(LENGTH / 4, SOON)?;
+    let under_way = transfers([&route, &route])?;
     ensure!(les.relayed()? == [2; 2], "{:?} relayed", les.relayed()?);
     les.site.kill(pep)?;
     // What begins before the other PEP notices is offered to the dead one, and reset afterwards.
@@ -27,7 +25,7 @@ fn killed_with_keys(les: &mut LayeredSite, pep: Pep) -> Result<()> {
     les.site.run(pep)?;
     les.site.until_joined()?;
     les.until_keyed()?;
-    expect_both_reset(download, upload)?;
+    expect_both_reset(under_way)?;
     go_on_and_relay(&route, &mut between, || les.relayed())
 }
 
@@ -53,20 +51,14 @@ fn a_server_that_is_killed_leaves_no_connection_of_its_peps_standing() {
     on_layered_site("a killed server beside PEPs", LayeredSite::start, |les| {
         let [route, _] = les.site.routes();
         let mut idle = talk(&route)?;
-        let download = Transfer::start(&route, Way::Download, 10 * LENGTH)?;
-        let upload = Transfer::start(&route, Way::Upload, 10 * LENGTH)?;
-        download.until(LENGTH / 4, SOON)?;
-        upload.until(LENGTH / 4, SOON)?;
+        let under_way = transfers([&route, &route])?;
         ensure!(les.relayed()? == [3; 2], "{:?} relayed", les.relayed()?);
         les.kill(Role::Server)?;
         thread::sleep(NOTICED);
         les.run(Role::Server)?;
         let began = Instant::now();
         // Payload that PEPs hold is bound to keys that died with the server.
-        let ends = [
-            whole_or_reset("download", download)?,
-            whole_or_reset("upload", upload)?,
-        ];
+        let ends = both_whole_or_reset(under_way)?;
         let waited = began.elapsed();
         println!("whole: {ends:?}, {waited:?} after the server's start");
         // Until the client misses the server, which it does while nothing is asked of it, and the old keys are over.

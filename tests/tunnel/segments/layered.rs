@@ -14,7 +14,7 @@ use bentpipe_testbed::transfer::{Transfer, Way};
 
 use super::layered_site::{KEYS, LayeredSite, PACKETS, Role, TUNNEL, on_layered_site};
 use super::site::{PORT, Pep, SOON};
-use super::{LENGTH, reset, whole_or_reset};
+use super::{LENGTH, both_whole_or_reset, reset, transfers};
 use crate::talk::{half_close, talk};
 
 /// Words that no PEP may see.
@@ -161,17 +161,11 @@ fn reset_by(
 ) -> Result<()> {
     let [route, _] = les.site.routes();
     let mut idle = talk(&route)?;
-    let download = Transfer::start(&route, Way::Download, 10 * LENGTH)?;
-    let upload = Transfer::start(&route, Way::Upload, 10 * LENGTH)?;
-    download.until(LENGTH / 4, SOON)?;
-    upload.until(LENGTH / 4, SOON)?;
+    let under_way = transfers([&route, &route])?;
     ensure!(les.relayed()? == [3; 2], "they are relayed");
     revoke(les)?;
     let revoked = Instant::now();
-    let ends = [
-        whole_or_reset("download", download)?,
-        whole_or_reset("upload", upload)?,
-    ];
+    let ends = both_whole_or_reset(under_way)?;
     let heard = read_to_reset(&mut idle)?;
     ensure!(heard.is_empty() && ends == [false; 2], "{ends:?}");
     let waited = revoked.elapsed();

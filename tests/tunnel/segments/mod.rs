@@ -125,12 +125,26 @@ fn whole_or_reset(name: &str, transfer: Transfer) -> Result<bool> {
     Ok(end.is_ok())
 }
 
-/// Both transfers are to be reset: what a PEP that was killed had acknowledged is lost.
-fn expect_both_reset(download: Transfer, upload: Transfer) -> Result<()> {
-    let ends = [
+/// A long download by the first route and an upload by the second, of which a part has arrived.
+fn transfers([down, up]: [&Route; 2]) -> Result<[Transfer; 2]> {
+    let download = Transfer::start(down, Way::Download, 10 * LENGTH)?;
+    let upload = Transfer::start(up, Way::Upload, 10 * LENGTH)?;
+    download.until(LENGTH / 4, SOON)?;
+    upload.until(LENGTH / 4, SOON)?;
+    Ok([download, upload])
+}
+
+/// [`whole_or_reset`] of a download and an upload.
+fn both_whole_or_reset([download, upload]: [Transfer; 2]) -> Result<[bool; 2]> {
+    Ok([
         whole_or_reset("download", download)?,
         whole_or_reset("upload", upload)?,
-    ];
+    ])
+}
+
+/// Both transfers are to be reset: what a PEP that was killed had acknowledged is lost.
+fn expect_both_reset(under_way: [Transfer; 2]) -> Result<()> {
+    let ends = both_whole_or_reset(under_way)?;
     ensure!(
         ends == [false; 2],
         "what was acknowledged is lost: {ends:?}"
@@ -168,11 +182,7 @@ fn until_whole(route: &Route) -> Result<()> {
 /// One PEP is killed in the middle of transfers and started again.
 fn killed(site: &mut PepSite, pep: Pep) -> Result<()> {
     let [ipv4, ipv6] = site.routes();
-    let long = 10 * LENGTH;
-    let download = Transfer::start(&ipv4, Way::Download, long)?;
-    let upload = Transfer::start(&ipv6, Way::Upload, long)?;
-    download.until(LENGTH / 4, SOON)?;
-    upload.until(LENGTH / 4, SOON)?;
+    let under_way = transfers([&ipv4, &ipv6])?;
     site.kill(pep)?;
     // What begins before the other PEP notices is offered to the dead one, and reset afterwards.
     thread::sleep(NOTICED);
@@ -183,7 +193,7 @@ fn killed(site: &mut PepSite, pep: Pep) -> Result<()> {
     let mut between = talk(&ipv4)?;
     site.run(pep)?;
     site.until_joined()?;
-    expect_both_reset(download, upload)?;
+    expect_both_reset(under_way)?;
     go_on_and_relay(&ipv4, &mut between, || {
         site.figure(pep, "/relayed_total").map(|relayed| [relayed])
     })

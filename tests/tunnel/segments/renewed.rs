@@ -89,7 +89,7 @@ fn what_peps_hold_for_a_slow_reader_arrives_under_the_old_keys() {
     });
 }
 
-/// Nobody can open what the PEP holds for him, and he need not read on to hear of that.
+/// A user need not read on to hear that the payload that the PEP holds for him cannot be opened any more.
 #[test]
 #[ignore = "takes two and a half minutes"]
 fn a_connection_whose_reader_pauses_longer_than_keys_live_is_reset_meanwhile() {

@@ -93,7 +93,7 @@ pub struct CaptureReport {
     /// Packets of the other tunnels of its own, if there are some.
     pub idle_packets: u64,
     /// ICMP errors and redirects that quote a packet of any of them: from the kernel where a daemon or an address is gone.
-    /// What they quote is encrypted.
+    /// The packets that they quote are encrypted.
     pub tunnel_errors: u64,
     /// ARP, IPv6 neighbour discovery, and membership of link-local groups.
     pub link_scope_packets: u64,
