@@ -247,6 +247,7 @@ impl Emulator {
                 .sum(),
             terminals: probe.terminals,
             emulator: outcome.health,
+            behind_gateway: None,
             file_fault: outcome.file_fault,
         })
     }

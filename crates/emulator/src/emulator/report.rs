@@ -32,6 +32,8 @@ pub struct EmulatorStats {
     pub return_link: Counters,
     /// Each terminal at the end.
     pub terminals: Vec<TerminalProbe>,
+    /// Packets on the way between gateway and web, from the web and to it, where that way is emulated.
+    pub behind_gateway: Option<[Counters; 2]>,
     /// Health of the emulator itself.
     pub emulator: Health,
     /// Reason why probes, packet log or capture are not whole, if they are not. The link was not disturbed by that.
@@ -183,6 +185,10 @@ impl EmulatorStats {
                 "return": direction(&terminal.return_link, None),
             })
         });
+        let behind = self.behind_gateway.as_ref();
+        let behind = behind.map(|[from_web, to_web]| {
+            json!({ "from_web": counts(from_web), "to_web": counts(to_web) })
+        });
         json!({
             "scenario": self.scenario,
             "seed": self.seed,
@@ -192,6 +198,7 @@ impl EmulatorStats {
             "forward_link": counts(&self.forward_link),
             "return_link": counts(&self.return_link),
             "terminals": terminals.collect::<Vec<_>>(),
+            "behind_gateway": behind,
             "emulator": self.emulator.object(),
             "file_fault": self.file_fault,
         })

@@ -265,7 +265,9 @@ impl Topology {
         let link = self.link.take().context("the link was never started")?;
         let mut stats = link.stop()?;
         if let Some(terrestrial) = self.terrestrial.take() {
-            stats.verdict = stats.verdict.and(terrestrial.stop()?);
+            let (verdict, carried) = terrestrial.stop()?;
+            stats.verdict = stats.verdict.and(verdict);
+            stats.behind_gateway = Some(carried);
         }
         Ok(stats)
     }

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use bentpipe_config::Source;
-use bentpipe_link::Scenario;
+use bentpipe_link::{Counters, Scenario};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_units::{BitRate, Seed};
 
@@ -70,8 +70,9 @@ impl Terrestrial {
         &self.namespace
     }
 
-    /// Ends it, and says whether what was measured over it may be believed.
-    pub(super) fn stop(self) -> Result<Verdict> {
+    /// Ends the way; says whether what was measured over it may be believed, and which packets it carried and dropped, from the web
+    /// and to it.
+    pub(super) fn stop(self) -> Result<(Verdict, [Counters; 2])> {
         let stats = self.frames.stop().context("between gateway and web")?;
         let health = Health {
             // Without rate and losses nothing mistakes them for one packet.
@@ -81,7 +82,7 @@ impl Terrestrial {
             },
             ..stats.emulator
         };
-        Ok(health.verdict())
+        Ok((health.verdict(), [stats.forward_link, stats.return_link]))
     }
 }
 

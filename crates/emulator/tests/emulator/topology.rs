@@ -1,11 +1,15 @@
 //! The topology carries plain IP end to end, and leaves nothing behind. Needs root.
 
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use bentpipe_emulator::topology::{Topology, TopologyConfig, WEB, WEB6, host, unique_prefix};
+use bentpipe_emulator::topology::{
+    Behind, GATEWAY_WAN, Ground, Topology, TopologyConfig, WEB, WEB6, host, unique_prefix,
+};
+use bentpipe_sys::netns::NetNs;
+use bentpipe_units::BitRate;
 use rustix::net::sockopt::tcp_congestion;
 
 const PORT: u16 = 7000;
@@ -67,4 +71,50 @@ fn plain_ip_crosses_and_nothing_stays() {
     assert!(!Path::new(&proc).exists());
     assert!(!directory.exists());
     assert!(!Path::new(&format!("/run/netns/{prefix}-user")).exists());
+}
+
+/// What a modem in front of the gateway has no room for is counted, and apart from the link.
+#[test]
+fn packets_that_a_full_modem_drops_behind_the_gateway_are_counted() {
+    const SENT: u64 = 100;
+    if !bentpipe_testbed::privileged("modem") {
+        return;
+    }
+    let config = TopologyConfig {
+        link: bentpipe_emulator::scenario::preset("geo")
+            .expect("a preset")
+            .into(),
+        prefix: format!("{}-modem", unique_prefix()),
+        hosts: 1,
+    };
+    let ground = Ground {
+        behind: Behind {
+            uplink: Some(BitRate::kilobits_per_second(384)),
+            ..Behind::default()
+        },
+        ..Ground::default()
+    };
+    let topology = Topology::build_on(&config, ground).expect("topology");
+    let bind = |namespace: &NetNs, address: Ipv4Addr| {
+        let bound = namespace.enter(move || UdpSocket::bind((address, PORT)));
+        bound.expect("inside").expect("a socket")
+    };
+    let web = bind(topology.web(), WEB);
+    let gateway = bind(topology.gateway(), GATEWAY_WAN);
+    // 120 kB at once, where 64 kB have room.
+    for _ in 0..SENT {
+        web.send_to(&[0; 1172], (GATEWAY_WAN, PORT)).expect("sent");
+    }
+    gateway
+        .set_read_timeout(Some(Duration::from_secs(3)))
+        .expect("a timeout");
+    let mut buffer = [0; 2000];
+    let arrived = std::iter::from_fn(|| gateway.recv(&mut buffer).ok()).count() as u64;
+    let stats = topology.finish().expect("a sound link");
+    let [from_web, _] = stats.behind_gateway.expect("its counts");
+    assert_eq!(from_web.dropped_queue, SENT - arrived);
+    assert!((40..60).contains(&from_web.dropped_queue), "{from_web:?}");
+    assert_eq!(stats.forward_link.dropped_queue, 0);
+    let told = &stats.to_json()["behind_gateway"]["from_web"];
+    assert_eq!(told["dropped"]["queue"], from_web.dropped_queue);
 }

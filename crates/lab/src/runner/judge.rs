@@ -199,6 +199,7 @@ mod tests {
                     return_link: Counters::default(),
                     terminals: Vec::new(),
                     emulator: Health::default(),
+                    behind_gateway: None,
                     file_fault: None,
                 },
                 crossed: [seen.clone(), seen],
