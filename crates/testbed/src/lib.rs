@@ -30,6 +30,7 @@ pub mod memory;
 pub mod middle_box;
 pub mod moving;
 pub mod namespace;
+mod own_process;
 pub mod peer;
 mod privilege;
 pub mod proxy;
@@ -45,4 +46,5 @@ pub mod transfer;
 pub mod world;
 
 pub use captured::expect_tunnel_alone;
+pub use own_process::in_own_process;
 pub use privilege::{chromium, installed, privileged, raise_file_limit, required};

@@ -1,5 +1,7 @@
 //! A client's `[sle]`: flows that are sealed beside the tunnel, each in a TCP connection of its own.
 
+use std::time::Duration;
+
 use bentpipe_config::Source;
 use bentpipe_proto::tunnel::{Destination, Host};
 use serde::Deserialize;
@@ -19,6 +21,20 @@ pub struct ClientSle {
     /// Destinations whose flows are sealed; `None`: all.
     #[serde(default, deserialize_with = "some_destinations")]
     destinations: Option<Vec<Destinations>>,
+    /// No key of the file: the protocol names it.
+    #[serde(skip)]
+    epoch_span: EpochSpan,
+}
+
+/// Time from one epoch to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct EpochSpan(Duration);
+
+impl Default for EpochSpan {
+    /// Span of `PROTOCOL.md` §18.1, 1 h.
+    fn default() -> Self {
+        Self(Duration::from_secs(3600))
+    }
 }
 
 /// Way in which outer connections are addressed.
@@ -37,6 +53,18 @@ impl ClientSle {
     #[must_use]
     pub fn is_transparent(&self) -> bool {
         self.mode == Mode::Transparent
+    }
+
+    /// Time from one epoch to the next, 1 h.
+    #[must_use]
+    pub(crate) fn epoch_span(&self) -> Duration {
+        self.epoch_span.0
+    }
+
+    /// Has epochs follow each other in this time, for tests that live through some.
+    #[cfg(test)]
+    pub(crate) fn set_epoch_span(&mut self, span: Duration) {
+        self.epoch_span = EpochSpan(span);
     }
 
     /// True if a flow to `destination` is to be sealed. A name is, where all destinations are.

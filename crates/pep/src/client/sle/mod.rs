@@ -11,6 +11,8 @@
 mod flow;
 mod opening;
 mod outer;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
 mod trust;
 mod ways;
 
@@ -18,7 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bentpipe_proto::tunnel::EpochRandom;
 use bentpipe_sealed::Exporter;
@@ -35,9 +37,6 @@ use crate::status;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
 pub(crate) use flow::SleFlow;
 use ways::{TriedWays, WayKind};
-
-/// Time from one epoch to the next.
-const EPOCH: Duration = Duration::from_secs(3600);
 
 /// Flows of a client that are sealed beside its tunnel.
 pub(crate) struct Sealing {
@@ -178,7 +177,7 @@ impl Sealing {
         agreed
     }
 
-    /// There is no tunnel any more. Flows that are open go on: they have their keys.
+    /// Notes that the tunnel has ended. Flows that are open go on: they have their keys.
     pub(super) fn on_lost(&self) {
         self.association.replace(None);
     }
@@ -217,7 +216,7 @@ impl Sealing {
             return;
         };
         agreed.offers.handle_timeout(now);
-        if now < agreed.begun + EPOCH || agreed.next.is_some() {
+        if now < agreed.begun + self.config.epoch_span() || agreed.next.is_some() {
             return;
         }
         let Some(epoch) = agreed.epoch.checked_add(1) else {
