@@ -11,8 +11,10 @@ use bentpipe_testbed::peer::{
     PATIENCE, Service, digest, echo, payload, read_exactly, set_patience,
 };
 use bentpipe_testbed::privileged;
+use bentpipe_testbed::reload::reload;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Carried, PORT, Site, SiteConfig};
+use rustix::process::Signal;
 
 use crate::BENTPIPE;
 
@@ -119,4 +121,44 @@ fn a_server_with_a_tunnel_serves_no_tcp() {
     let connected = terminal.at(|| TcpStream::connect_timeout(&server, PATIENCE).map(drop));
     let error = connected.expect("the terminal").expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+}
+
+/// A server that has read its file again knows of the connections from before: they count, and a stop waits for them, also for
+/// those of a client that the file lists no more.
+#[test]
+fn connections_from_before_a_reload_are_known() {
+    if !privileged("splitting") {
+        return;
+    }
+    for listed in [true, false] {
+        let site = site(Carried::Distributed);
+        let web = Place::from(site.topology.web());
+        let service = Service::start(&web, (WEB, 0).into(), echo).expect("a server");
+        let user = Place::from(site.topology.user());
+        let connect = || TcpStream::connect_timeout(&service.address, PATIENCE);
+        let mut stream = user.at(connect).expect("the user").expect("a connection");
+        set_patience(&stream, PATIENCE).expect("patience");
+        let mut answers = || {
+            stream.write_all(b"hello").expect("sent");
+            let heard = read_exactly(&mut stream, 5).expect("an answer");
+            assert_eq!(heard, b"hello", "{}", site.logs());
+        };
+        answers();
+        if !listed {
+            let file = site.topology.directory().join("server.toml");
+            let text = std::fs::read_to_string(&file).expect("a file");
+            let other = text.replace("\"terminal-1\"", "\"terminal-2\"");
+            assert_ne!(other, text, "the client's name");
+            std::fs::write(&file, other).expect("a file");
+        }
+        reload(&site, "reloaded: ").expect("a list");
+        answers();
+        site.server().signal(Signal::TERM).expect("a process");
+        // Without anything to wait for it ends at once.
+        std::thread::sleep(Duration::from_millis(500));
+        answers();
+        drop(stream);
+        let ended = site.server().wait(PATIENCE);
+        assert!(ended.expect("an end").success(), "{}", site.logs());
+    }
 }

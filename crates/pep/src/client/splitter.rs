@@ -79,11 +79,7 @@ impl Splitter {
     pub(super) fn split(&self, near: TcpStream, far: Far) -> Box<Split> {
         self.take(&near);
         Splits::count(&self.splits.far_in, &far.read);
-        Box::new(Split {
-            near,
-            far,
-            splits: self.splits.clone(),
-        })
+        Box::new(Split { near, far })
     }
 
     /// Prepares the socket of who asked.
@@ -152,6 +148,7 @@ impl Splitter {
         // Who waits for the answer before he relays needs it to have left.
         let sent = socket.try_write(&owed).unwrap_or(0);
         Ok(Far {
+            open: self.splits.begin(),
             socket,
             owed: Bytes::from(owed).slice(sent..),
             read: Bytes::new(),
@@ -189,16 +186,12 @@ impl Splitter {
         };
         Splits::count(&self.splits.near_in, &owed);
         Ok(Far {
+            open: self.splits.begin(),
             socket,
             owed,
             read: Bytes::new(),
             replies: false,
         })
-    }
-
-    fn active(&self) -> u64 {
-        // Each split holds one more reference.
-        (Rc::strong_count(&self.splits) as u64).saturating_sub(1)
     }
 
     /// No new flows from now on.
@@ -207,7 +200,7 @@ impl Splitter {
     }
 
     pub(super) async fn until_idle(&self) {
-        while self.active() + self.waiting.get() + self.attendance.open() > 0 {
+        while self.splits.open() + self.waiting.get() + self.attendance.open() > 0 {
             sleep(POLL).await;
         }
     }
@@ -229,7 +222,6 @@ impl Splitter {
                 ..status::Tunnel::default()
             },
             flows: status::Flows {
-                active: self.active(),
                 waiting: self.waiting.get(),
                 ..self.splits.flows()
             },

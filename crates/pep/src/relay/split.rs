@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::future::pending;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
+use std::ops::Deref;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -31,10 +32,11 @@ const SCRATCH: usize = 256 << 10;
 /// Length and code of a REPLY, whatever follows them.
 const LONGEST_REPLY: usize = MAX_REPLY + 8;
 
-/// Room for reading, and counters, that the splits of a thread share.
+/// Room for reading, and counters, that the splits of one owner share.
 #[derive(Debug)]
 pub(crate) struct Splits {
     scratch: RefCell<Vec<u8>>,
+    open: Cell<u64>,
     /// Splits that were begun.
     pub(crate) opened: Cell<u64>,
     /// Connections that were refused.
@@ -46,15 +48,27 @@ pub(crate) struct Splits {
 }
 
 impl Splits {
-    /// Shared, and counted: whoever holds it besides its owner is a split at work.
+    /// Room and counters without a flow.
     pub(crate) fn new() -> Rc<Self> {
         Rc::new(Self {
             scratch: RefCell::new(vec![0; SCRATCH]),
+            open: Cell::default(),
             opened: Cell::default(),
             refused: Cell::default(),
             near_in: Cell::default(),
             far_in: Cell::default(),
         })
+    }
+
+    /// Counts one more open flow, until what this returns is dropped.
+    pub(crate) fn begin(self: &Rc<Self>) -> OpenSplit {
+        self.open.set(self.open.get() + 1);
+        OpenSplit(self.clone())
+    }
+
+    /// Number of open flows.
+    pub(crate) fn open(&self) -> u64 {
+        self.open.get()
     }
 
     /// Room for reading.
@@ -70,6 +84,7 @@ impl Splits {
     /// Flows that `status` tells of.
     pub(crate) fn flows(&self) -> status::Flows {
         status::Flows {
+            active: self.open.get(),
             opened_total: self.opened.get(),
             refused_total: self.refused.get(),
             ..status::Flows::default()
@@ -87,9 +102,29 @@ impl Splits {
     }
 }
 
+/// An open flow among the [`Splits`] of its owner.
+#[derive(Debug)]
+pub(crate) struct OpenSplit(Rc<Splits>);
+
+impl Deref for OpenSplit {
+    type Target = Splits;
+
+    fn deref(&self) -> &Splits {
+        &self.0
+    }
+}
+
+impl Drop for OpenSplit {
+    fn drop(&mut self) {
+        self.open.set(self.open.get() - 1);
+    }
+}
+
 /// The far side of a connection, as far as it has been dealt with.
 #[derive(Debug)]
 pub(crate) struct Far {
+    /// The flow, which counts as open from here on.
+    pub(crate) open: OpenSplit,
     /// Connected.
     pub(crate) socket: TcpStream,
     /// Bytes that have still to be written to it.
@@ -181,20 +216,20 @@ pub(crate) struct Split {
     /// Of the side that asked.
     pub(crate) near: TcpStream,
     pub(crate) far: Far,
-    pub(crate) splits: Rc<Splits>,
 }
 
 impl Split {
     /// Relays until both ends have sent FIN, or one was reset.
     pub(crate) async fn run(self) -> Outcome {
-        let Self { near, far, splits } = self;
-        splits.opened.set(splits.opened.get() + 1);
+        let Self { near, far } = self;
         let Far {
+            open: splits,
             socket: far,
             owed,
             read,
             replies,
         } = far;
+        splits.opened.set(splits.opened.get() + 1);
         let end = |socket, who, count| End {
             socket,
             who,
@@ -367,21 +402,21 @@ mod tests {
     #[tokio::test]
     async fn a_split_ends_whose_hosts_are_both_reset_with_bytes_on_their_way() {
         let ((one, near), (other, far)) = (connected().await, connected().await);
+        let splits = Splits::new();
         let far = Far {
+            open: splits.begin(),
             socket: far,
             owed: Bytes::new(),
             read: Bytes::new(),
             replies: false,
         };
-        let split = Split {
-            near,
-            far,
-            splits: Splits::new(),
-        };
+        assert_eq!(splits.open(), 1);
+        let split = Split { near, far };
         let hosts = async { tokio::join!(fills_and_resets(one), fills_and_resets(other)) };
         let run = async { tokio::join!(split.run(), hosts).0 };
         let outcome = timeout(Duration::from_secs(20), run).await;
         let outcome = outcome.expect("an end");
         assert!(matches!(outcome, Outcome::LanReset | Outcome::PeerReset));
+        assert_eq!(splits.open(), 0);
     }
 }

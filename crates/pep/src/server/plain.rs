@@ -30,7 +30,7 @@ use crate::net::nat64::Translations;
 use crate::net::policy::Policy;
 use crate::net::resolver::Resolver;
 use crate::process::{self, RunError};
-use crate::relay::split::{Far, Split, Splits, read_some};
+use crate::relay::split::{Far, OpenSplit, Split, Splits, read_some};
 use crate::relay::{delivered, first_bytes, prepare};
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
@@ -56,6 +56,8 @@ struct SplitClient {
 struct SplitServer {
     config: PlainServer,
     clients: RefCell<Vec<Rc<SplitClient>>>,
+    /// Flows of clients that the file lists no more.
+    unlisted: RefCell<Vec<Rc<Splits>>>,
     controller: Option<CongestionControl>,
     dialler: Dialler,
     started: Instant,
@@ -70,7 +72,8 @@ pub(super) fn run(config: PlainServer) -> Result<(), RunError> {
 
 async fn serve(config: PlainServer) -> Result<(), RunError> {
     let server = Rc::new(SplitServer {
-        clients: RefCell::new(clients(&config)),
+        clients: RefCell::new(clients(&config, &[])),
+        unlisted: RefCell::default(),
         controller: CongestionControl::find(config.controller.as_ref())?,
         dialler: Dialler::new(
             Rc::new(Judge::new(Translations::none())),
@@ -126,7 +129,12 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
     Ok(())
 }
 
-fn clients(config: &PlainServer) -> Vec<Rc<SplitClient>> {
+/// The clients of `config`. Those that `before` has by the same name keep their flows and totals.
+fn clients(config: &PlainServer, before: &[Rc<SplitClient>]) -> Vec<Rc<SplitClient>> {
+    let splits = |name: &str| {
+        let same = before.iter().find(|client| client.name == name);
+        same.map_or_else(Splits::new, |client| client.splits.clone())
+    };
     let client = |entry: &crate::config::PlainSource| {
         Rc::new(SplitClient {
             name: entry.name.get_ref().clone(),
@@ -136,7 +144,7 @@ fn clients(config: &PlainServer) -> Vec<Rc<SplitClient>> {
                 only: entry.only.clone(),
             }),
             max_flows: entry.max_flows.into(),
-            splits: Splits::new(),
+            splits: splits(entry.name.get_ref()),
         })
     };
     config.clients.iter().map(client).collect()
@@ -169,21 +177,17 @@ impl SplitServer {
         };
         let destination = open.destination;
         // From now on it is one of the client's flows.
-        let splits = client.splits.clone();
+        let open = client.splits.begin();
         match self.dial(&client, &destination).await {
             Ok(origin) => {
                 if let Some(controller) = &self.controller {
                     controller.apply(&origin);
                 }
-                Splits::count(&splits.near_in, &rest);
-                let Some(far) = answer(origin, rest, &splits).await else {
+                Splits::count(&open.near_in, &rest);
+                let Some(far) = answer(origin, rest, open).await else {
                     return turn_away(&socket, &reply(ReplyCode::Internal, None)).await;
                 };
-                let split = Split {
-                    near: socket,
-                    far,
-                    splits,
-                };
+                let split = Split { near: socket, far };
                 let outcome = split.run().await;
                 tracing::debug!(client = client.name, %destination, ?outcome, "flow ended");
             }
@@ -202,7 +206,7 @@ impl SplitServer {
         client: &SplitClient,
         destination: &Destination,
     ) -> Result<TcpStream, ReplyCode> {
-        if client.active() > client.max_flows {
+        if client.splits.open() > client.max_flows {
             return Err(ReplyCode::LimitReached);
         }
         let dialled = Box::pin(self.dialler.dial(destination, &client.rights)).await;
@@ -218,20 +222,34 @@ impl SplitServer {
     fn reload(&self) {
         match PlainServer::load(&self.config.file) {
             Ok(fresh) => {
-                let fresh = clients(&fresh);
+                let fresh = clients(&fresh, &self.clients.borrow());
                 tracing::info!(target: events::STATE, "reloaded: {} clients", fresh.len());
-                self.clients.replace(fresh);
+                let before = self.clients.replace(fresh);
+                self.keep_unlisted(&before);
             }
             Err(error) => tracing::error!("not reloaded, the old list stays: {error}"),
         }
     }
 
+    /// Goes on counting the open flows of clients that were listed `before` and are no more.
+    fn keep_unlisted(&self, before: &[Rc<SplitClient>]) {
+        let clients = self.clients.borrow();
+        let is_listed =
+            |splits: &Rc<Splits>| clients.iter().any(|now| Rc::ptr_eq(&now.splits, splits));
+        let mut unlisted = self.unlisted.borrow_mut();
+        unlisted.extend(before.iter().map(|client| client.splits.clone()));
+        unlisted.retain(|splits| splits.open() > 0 && !is_listed(splits));
+    }
+
     async fn until_idle(&self) {
         let busy = || {
-            self.clients
-                .borrow()
+            let clients = self.clients.borrow();
+            let unlisted = self.unlisted.borrow();
+            let mut all = clients
                 .iter()
-                .any(|client| client.active() > 0)
+                .map(|client| &client.splits)
+                .chain(&*unlisted);
+            all.any(|splits| splits.open() > 0)
         };
         while busy() {
             sleep(POLL).await;
@@ -253,10 +271,7 @@ impl SplitServer {
                     since_s: up,
                     ..status::Tunnel::default()
                 },
-                flows: status::Flows {
-                    active: client.active(),
-                    ..client.splits.flows()
-                },
+                flows: client.splits.flows(),
                 bytes: client.splits.volumes().turned(),
                 ..status::Session::default()
             },
@@ -279,13 +294,6 @@ impl SplitServer {
             sandbox: sandbox::entered(),
             ..StatusReport::new(self.config.file.clone(), up, side)
         }
-    }
-}
-
-impl SplitClient {
-    fn active(&self) -> u64 {
-        // Each of its flows holds one more reference.
-        (Rc::strong_count(&self.splits) as u64).saturating_sub(1)
     }
 }
 
@@ -317,18 +325,19 @@ fn reply(code: ReplyCode, bound: Option<SocketAddr>) -> Bytes {
 
 /// The origin's side of a split, with REPLY and what the origin says soon after `first`: a lone small segment is acknowledged
 /// sooner than full ones, and HyStart would take that for the round trip. `None`: the origin was lost meanwhile.
-async fn answer(origin: TcpStream, first: Bytes, splits: &Splits) -> Option<Far> {
+async fn answer(origin: TcpStream, first: Bytes, open: OpenSplit) -> Option<Far> {
     let reply = reply(ReplyCode::Ok, origin.local_addr().ok());
     let sent = origin.try_write(&first).unwrap_or(0);
     // An end is found again by the lane.
-    let (said, _) = first_bytes(&origin, splits.scratch()).await.ok()?;
-    Splits::count(&splits.far_in, &said);
+    let (said, _) = first_bytes(&origin, open.scratch()).await.ok()?;
+    Splits::count(&open.far_in, &said);
     let read = if said.is_empty() {
         reply
     } else {
         [reply, said].concat().into()
     };
     Some(Far {
+        open,
         socket: origin,
         owed: first.slice(sent..),
         read,

@@ -181,12 +181,12 @@ impl Decisions {
         let split = Split {
             near: socket,
             far: Far {
+                open: self.splits.get_or_init(Splits::new).begin(),
                 socket: far,
                 owed: first,
                 read: Bytes::new(),
                 replies: false,
             },
-            splits: self.splits.get_or_init(Splits::new).clone(),
         };
         Box::pin(split.run()).await
     }
