@@ -20,6 +20,9 @@ const ACKS_PER_WINDOW: u64 = 4;
 const ACKS_PER_ROUND: u32 = 8;
 /// Shortest time that is asked for: with less, ACKs cost more CPU time than the window that they save.
 const SHORTEST: Duration = Duration::from_millis(1);
+/// Part of QUIC's delay for which ACKs wait behind the peer's data where both directions are busy. With all of it a short queue
+/// drops 4 to 40 % at 2 ms; without, one direction in two of 10 Mbit/s and 5 ms falls to half of its rate.
+const BEHIND_DATA: u32 = 2;
 /// Round trips that last so many times QUIC's delay need nothing but that.
 const LONG: u32 = 4;
 
@@ -66,11 +69,18 @@ impl AckDemand {
         Some(wanted)
     }
 
-    /// Longest time that the peer may hold an ACK back now; zero on paths that are long beside it, where windows have
-    /// room for it anyway.
-    pub(super) fn allowance(&self, now: Instant, rtt: Duration) -> Duration {
+    /// Longest time that the peer may hold an ACK back now, or that ACKs wait behind its data where both directions are busy; zero
+    /// on paths that are long beside it, where windows have room for it anyway.
+    pub(super) fn allowance(&self, now: Instant, rtt: Duration, both_busy: bool) -> Duration {
         match self.policy {
-            Some(policy) if rtt < policy.delay * LONG => self.delay(now),
+            Some(policy) if rtt < policy.delay * LONG => {
+                let behind_data = if both_busy {
+                    policy.delay / BEHIND_DATA
+                } else {
+                    Duration::ZERO
+                };
+                self.delay(now).max(behind_data)
+            }
             Some(_) | None => Duration::ZERO,
         }
     }
@@ -111,6 +121,8 @@ pub(super) struct AckDuty {
     content: u64,
     /// Time at which the oldest packet with content came that is not answered, and the number of such packets.
     unanswered: Option<(Instant, u64)>,
+    /// ACK frames that have left so far.
+    sent: u64,
 }
 
 impl AckDuty {
@@ -132,13 +144,25 @@ impl AckDuty {
         }
     }
 
-    /// Packets left, and ACKs with them.
-    pub(super) fn on_sent(&mut self) {
-        self.unanswered = None;
+    /// Packets left, and `acks` ACK frames so far. Packets that data fills have no room for one: it is still owed.
+    pub(super) fn on_sent(&mut self, acks: u64) {
+        if std::mem::replace(&mut self.sent, acks) != acks {
+            self.unanswered = None;
+        }
+    }
+
+    /// True if an ACK is due. What is owed is then counted anew, so that an ACK which has found no room is due again later, and
+    /// not at once.
+    pub(super) fn take_due(&mut self, now: Instant) -> bool {
+        let due = self.is_due(now);
+        if due {
+            self.unanswered = Some((now, 0));
+        }
+        due
     }
 
     /// An ACK is due.
-    pub(super) fn is_due(&self, now: Instant) -> bool {
+    fn is_due(&self, now: Instant) -> bool {
         let due = |(acks, (since, count)): (Acks, (Instant, u64))| {
             count >= acks.packets || now >= since + acks.delay
         };
@@ -205,7 +229,7 @@ mod tests {
             AckDemand::new(AckPolicy::of(Link::default(), None)),
         );
         assert_eq!(demand.poll(start, 4, ms(600)), None);
-        assert_eq!(demand.allowance(start, ms(600)), Duration::ZERO);
+        assert_eq!(demand.allowance(start, ms(600), false), Duration::ZERO);
         demand.poll(start, 4, ms(2));
         let usual = demand.poll(start, 4, ms(600)).expect("a long path");
         assert_eq!((usual.packets, usual.delay), (200, ms(25)));
@@ -219,10 +243,11 @@ mod tests {
             Instant::now(),
             AckDemand::new(AckPolicy::of(Link::default(), None)),
         );
-        assert_eq!(demand.allowance(start, ms(2)), ms(25));
+        assert_eq!(demand.allowance(start, ms(2), false), ms(25));
         demand.poll(start, 8, ms(2));
-        assert_eq!(demand.allowance(start + ms(28), ms(2)), ms(25));
-        assert_eq!(demand.allowance(start + ms(29), ms(2)), ms(1));
+        assert_eq!(demand.allowance(start + ms(28), ms(2), false), ms(25));
+        assert_eq!(demand.allowance(start + ms(29), ms(2), false), ms(1));
+        assert_eq!(demand.allowance(start + ms(29), ms(2), true), ms(25) / 2);
     }
 
     #[test]
@@ -236,8 +261,12 @@ mod tests {
         });
         assert_eq!(duty.poll_timeout(), Some(start + ms(3)));
         duty.on_received(start + ms(1), &frames(2));
-        assert!(duty.is_due(start + ms(1)));
-        duty.on_sent();
+        duty.on_sent(0);
+        assert!(duty.take_due(start + ms(1)), "no ACK has left");
+        assert!(!duty.take_due(start + ms(3)), "one may be on its way");
+        assert!(duty.take_due(start + ms(4)), "it found no room");
+        duty.on_sent(1);
+        assert_eq!(duty.poll_timeout(), None);
         duty.on_received(start + ms(2), &frames(2));
         assert_eq!(
             duty.poll_timeout(),

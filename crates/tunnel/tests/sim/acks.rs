@@ -4,9 +4,9 @@ use bentpipe_tunnel::engine::{Link, Profile, Wishes};
 use std::time::Duration;
 
 use bentpipe_congestion::Kind;
-use bentpipe_link::{LinkConfig, LossModel, Orbit, Standard};
+use bentpipe_link::{LinkConfig, LossModel, Orbit, QueueLimit, Standard};
 use bentpipe_testbed::world::{Setup, World, preset};
-use bentpipe_units::{BitRate, Ratio};
+use bentpipe_units::{BitRate, ByteCount, Ratio};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -160,6 +160,83 @@ fn an_upload_does_not_hold_back_acks() {
             assert!(
                 beside <= alone * 1.05,
                 "{profile}, {limit} kbit/s: {beside} and {alone}"
+            );
+        }
+    }
+}
+
+/// Round trip in milliseconds and `mbit` each way, with queues of one BDP, of 25 packets at least.
+fn near(rtt: u64, mbit: u64) -> LinkConfig {
+    let mut scenario = preset("geo").expect("a preset");
+    let cbr = || Standard::Cbr {
+        bit_rate: BitRate::megabits_per_second(mbit),
+    };
+    (scenario.forward_link, scenario.return_link) = (cbr(), cbr());
+    scenario.orbit = Orbit::constant(Duration::from_micros(rtt * 500));
+    let mut link = scenario.link_config().expect("a link");
+    let bytes = (mbit * rtt * 125).max(25 * 1500);
+    let queue = QueueLimit::Bytes(ByteCount::new(bytes));
+    (link.forward_link.queue, link.return_link.queue) = (queue, queue);
+    link
+}
+
+/// Rates in Mbit/s at which an endless download and an endless upload are delivered, by a tunnel that knows nothing of the link.
+fn rates(link: &LinkConfig, controller: Kind, [down, up]: [bool; 2]) -> [f64; 2] {
+    const SPAN: Duration = Duration::from_secs(10);
+    let mut world = ready(&Setup {
+        profile: Profile::Auto,
+        wishes: wishes(controller),
+        ..Setup::new(link, 1)
+    });
+    let now = world.now;
+    if up {
+        world.terminals[0].upload(now, 1 << 39);
+    }
+    if down {
+        world.download(1 << 39, None);
+    }
+    world.run_for(SPAN / 2);
+    let delivered = |world: &World| {
+        let pipes = [&world.link.forward_link, &world.link.return_link];
+        pipes.map(|pipe| pipe.stats().delivered_bytes.as_u64())
+    };
+    let before = delivered(&world);
+    world.run_for(SPAN);
+    let after = delivered(&world);
+    [0, 1].map(|side| (after[side] - before[side]) as f64 * 8.0 / SPAN.as_secs_f64() / 1e6)
+}
+
+/// On a short path an upload and a download at once are each as fast as alone: the packets of bulk data have no room for ACKs.
+#[test]
+fn both_directions_of_a_short_path_are_filled_at_once() {
+    let mut short = Vec::new();
+    for rtt in [1, 2, 5, 8, 10, 20, 40, 80] {
+        for mbit in [20, 100] {
+            let rates = rates(&near(rtt, mbit), Kind::Satellite, [true; 2]);
+            let share = rates.map(|rate| rate / mbit as f64);
+            let told = format!(
+                "{rtt} ms, {mbit} Mbit/s: {:.2} down, {:.2} up",
+                share[0], share[1]
+            );
+            println!("{told}");
+            short.extend((share[0].min(share[1]) < 0.9).then_some(told));
+        }
+    }
+    assert!(short.is_empty(), "{short:?}");
+}
+
+/// No controller stays at a fraction of a short path's rate, in either direction.
+#[test]
+fn every_controller_fills_a_short_path_either_way() {
+    for controller in [Kind::Satellite, Kind::Cubic, Kind::NewReno, Kind::Bbr3] {
+        for rtt in [2, 10] {
+            let link = near(rtt, 100);
+            let [down, _] = rates(&link, controller, [true, false]);
+            let [_, up] = rates(&link, controller, [false, true]);
+            println!("{controller}, {rtt} ms: {down:.1} Mbit/s down, {up:.1} up");
+            assert!(
+                down.min(up) >= 85.0,
+                "{controller}, {rtt} ms: {down} down, {up} up"
             );
         }
     }

@@ -11,6 +11,9 @@ use super::super::profile::{ACK_DELAY, AckPolicy};
 /// Fewer datagrams than this do not open the gate by their number, however few to an ACK the peer wishes.
 const FEWEST_OWED: u64 = 16;
 
+/// Both directions count as busy for so long after content had to wait for an ACK of its own.
+const BUSY: Duration = Duration::from_millis(100);
+
 /// Shortest ACK delay that quinn takes; it asks for none that is shorter than a round trip.
 const SHORTEST_DELAY: Duration = Duration::from_millis(25);
 
@@ -22,6 +25,8 @@ pub(super) struct Acknowledgements {
     /// Acknowledgements that this side wants where round trips are short, and that the peer wants.
     demand: AckDemand,
     duty: AckDuty,
+    /// Instant at which content last waited for an ACK of its own: data of this side fills the packets.
+    both_busy_at: Option<Instant>,
     /// Datagrams received and still unanswered: when the oldest came, and how many there are.
     unanswered: Option<(Instant, u64)>,
 }
@@ -33,6 +38,7 @@ impl Acknowledgements {
             policy: asked.announced(),
             demand: AckDemand::new(asks),
             duty: AckDuty::default(),
+            both_busy_at: None,
             unanswered: None,
         }
     }
@@ -57,17 +63,21 @@ impl Acknowledgements {
         self.duty.on_received(now, frames);
     }
 
-    /// Notes that packets left, and ACKs with them.
+    /// Notes that packets left.
     pub(super) fn on_sent(&mut self) {
         self.unanswered = None;
-        self.duty.on_sent();
     }
 
-    /// True if an ACK is due that quinn alone would hold back; it is then taken to leave.
+    /// Notes what quinn has written; it has counted these `frames` so far.
+    pub(super) fn on_frames_sent(&mut self, frames: &FrameStats) {
+        self.duty.on_sent(frames.acks);
+    }
+
+    /// True if an ACK is due that quinn alone would hold back.
     pub(super) fn take_due(&mut self, now: Instant) -> bool {
-        let due = self.duty.is_due(now);
+        let due = self.duty.take_due(now);
         if due {
-            self.duty.on_sent();
+            self.both_busy_at = Some(now);
         }
         due
     }
@@ -104,9 +114,12 @@ impl Acknowledgements {
         self.demand.delay(now).min(rtt.max(SHORTEST_DELAY))
     }
 
-    /// Time for which windows are to allow on top of the round trip.
+    /// Time for which windows are to allow on top of the round trip. While the peer sends in bulk as well, its ACKs wait in the
+    /// queue behind its data.
     pub(super) fn allowance(&self, now: Instant, rtt: Duration) -> Duration {
-        self.demand.allowance(now, rtt)
+        let both_busy = |at| now.saturating_duration_since(at) < BUSY;
+        self.demand
+            .allowance(now, rtt, self.both_busy_at.is_some_and(both_busy))
     }
 
     /// Wish for a window of `packets`, if the peer is to hear of it.

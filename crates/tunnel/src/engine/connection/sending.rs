@@ -37,6 +37,7 @@ impl Connection {
         let count = transmit.size.div_ceil(size_of_each(&transmit).max(1)) as u64;
         self.validation.on_sent(transmit.size, count);
         let frames = self.quic.stats().frame_tx;
+        self.acks.on_frames_sent(&frames);
         let headers = self.control.headers();
         let handshake = !self.stage.is_established();
         self.books
