@@ -131,7 +131,11 @@ impl Relay {
                 }
             }
             if !self.reading && !self.writing {
-                return Poll::Ready(Outcome::Closed);
+                let is_aborted = flow.look(Tunnel::is_aborted) == Some(true);
+                return Poll::Ready(match is_aborted {
+                    true => Outcome::PeerReset,
+                    false => Outcome::Closed,
+                });
             }
             if !moved {
                 return Poll::Pending;
@@ -202,7 +206,11 @@ impl Relay {
                     Err(error) => self.lan_failed(flow, &error),
                 })
             }
-            Incoming::End(End::Fin) => Poll::Pending,
+            // The host has its end in order, and then the reset.
+            Incoming::End(End::Fin) => match flow.look(Tunnel::is_aborted) {
+                Some(true) => Poll::Ready(Err(Outcome::PeerReset)),
+                _ => Poll::Pending,
+            },
             Incoming::End(End::Abort(_)) => Poll::Ready(Err(Outcome::PeerReset)),
             Incoming::Refused(code) => Poll::Ready(Err(Outcome::Refused(code))),
             Incoming::Gone => Poll::Ready(Err(Outcome::TunnelLost)),

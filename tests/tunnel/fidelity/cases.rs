@@ -54,6 +54,7 @@ cases! {
     /// Beyond the twelve: what split connections get wrong besides.
     TRAPS = [
         answer_then_reset_while_uploading,
+        an_end_before_a_reset_is_an_end,
         refused_again_by_the_kernel,
         urgent_bytes_stay_in_their_place,
     ];
@@ -415,6 +416,25 @@ fn answer_then_reset_while_uploading(route: &Route) -> Result<()> {
     ensure!(
         received == payload(ANSWER),
         "{} of {ANSWER} bytes came before the reset",
+        received.len()
+    );
+    Ok(())
+}
+
+/// A server that is gone once its end is acknowledged, as a program is that closes: its kernel resets what comes later, such as a
+/// relay's keepalive. The user has all, and an end.
+fn an_end_before_a_reset_is_an_end(route: &Route) -> Result<()> {
+    const LENGTH: usize = 1_000_000;
+    let server = |mut stream: TcpStream| {
+        stream.write_all(&payload(LENGTH))?;
+        stream.shutdown(Shutdown::Write)?;
+        until_acknowledged(&stream, route.patience)?;
+        Ok(reset(stream)?)
+    };
+    let ((), received) = conversation(route, server, |mut stream| read_to_eof(&mut stream))?;
+    ensure!(
+        received == payload(LENGTH),
+        "{} of {LENGTH} bytes came before the end",
         received.len()
     );
     Ok(())

@@ -249,16 +249,15 @@ impl Receiver {
         self.highest.saturating_sub(self.base.unwrap_or(0))
     }
 
-    /// End of this direction, once everything before it was consumed.
+    /// End of this direction, once everything before it was consumed. A direction that FIN has ended is whole, whatever became of
+    /// the peer's side later.
     pub fn end(&self) -> Option<End> {
         match self.abort {
-            Some((_, code)) => {
-                // A peer may have named more than its FIN allowed: nothing comes after that either.
-                let whole = self.is_finished();
-                (self.base.is_some() && (whole || self.next >= self.stop()))
-                    .then_some(End::Abort(code))
+            Some(_) if self.base.is_none() => None,
+            Some((_, code)) if !self.is_finished() => {
+                (self.next >= self.stop()).then_some(End::Abort(code))
             }
-            None => self.is_finished().then_some(End::Fin),
+            Some(_) | None => self.is_finished().then_some(End::Fin),
         }
     }
 

@@ -78,9 +78,10 @@ impl Sender {
         self.end.get_or_insert(End::Fin);
     }
 
-    /// The LAN side was reset. Returns the payload offset after which that happened.
+    /// The LAN side was reset. Returns the payload offset after which that happened. FIN that the LAN side had sent before
+    /// still ends the direction.
     pub fn abort(&mut self, code: AbortCode) -> u64 {
-        self.end = Some(End::Abort(code));
+        self.end.get_or_insert(End::Abort(code));
         self.written + self.queued as u64
     }
 

@@ -263,8 +263,8 @@ fn a_flow_that_is_let_go_of_after_its_fin_ends_at_the_other_end() {
     let (held, quic) = flow.client(&mut world).parts();
     assert_eq!(held.incoming(flow.flow), Incoming::Data);
     held.consume(flow.flow, 6);
-    let end = Incoming::End(End::Abort(AbortCode::Internal));
-    assert_eq!(held.incoming(flow.flow), end);
+    assert_eq!(held.incoming(flow.flow), Incoming::End(End::Fin));
+    assert!(held.is_aborted(flow.flow), "and then the reset");
     held.release(quic, flow.flow);
     world.run_for(SETTLED);
     assert_empty(&world);

@@ -62,7 +62,20 @@ fn an_abort_beyond_the_fin_is_not_waited_for() {
     r.abort(5, AbortCode::Reset);
     assert_eq!(r.end(), None);
     r.consume(2);
-    assert_eq!(r.end(), Some(End::Abort(AbortCode::Reset)));
+    assert_eq!(r.end(), Some(End::Fin));
+    assert!(r.is_aborted());
+}
+
+#[test]
+fn a_direction_that_fin_has_ended_is_whole_though_its_side_was_reset_later() {
+    let mut r = Receiver::new(100);
+    r.insert(0, Bytes::from_static(b"Hab")).unwrap();
+    r.set_header(1);
+    r.abort(2, AbortCode::Reset);
+    r.consume(2);
+    assert_eq!(r.end(), Some(End::Abort(AbortCode::Reset)), "no FIN yet");
+    r.finish();
+    assert_eq!(r.end(), Some(End::Fin));
 }
 
 #[test]

@@ -324,7 +324,7 @@ impl Conn {
                 self.end(Outcome::Aborted(code), Action::CloseOuter);
             }
             Phase::Aborted(code) if self.to_lan.is_empty() => {
-                self.reset_lan();
+                self.reset_lan_after_fin();
                 if !self.sent.done() && !self.outer_is_gone {
                     self.confirm();
                 }
@@ -365,6 +365,20 @@ impl Conn {
     fn reset_lan(&mut self) {
         if self.sent.reset_lan() {
             self.actions.retain(|action| *action != Action::ShutLan);
+            self.actions.push_back(Action::ResetLan);
+        }
+    }
+
+    /// Has the LAN side reset. If the peer's direction had ended in order, the host is told of that first and reads no error:
+    /// nothing of that direction is missing.
+    fn reset_lan_after_fin(&mut self) {
+        if !self.order.fin() {
+            return self.reset_lan();
+        }
+        if self.sent.ask_shut() {
+            self.actions.push_back(Action::ShutLan);
+        }
+        if self.sent.reset_lan() {
             self.actions.push_back(Action::ResetLan);
         }
     }

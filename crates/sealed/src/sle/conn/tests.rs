@@ -193,6 +193,20 @@ fn both_directions_end_in_order() {
 }
 
 #[test]
+fn an_end_before_a_reset_reaches_the_host_first() {
+    for begin in [open_client, open_server] {
+        let mut pair = begin();
+        pair.brings(Kind::Data, b"all");
+        pair.brings(Kind::Fin, b"");
+        pair.brings(Kind::Abort, &[1]);
+        assert!(pair.steps().is_empty(), "the LAN has not taken everything");
+        assert_eq!(pair.takes(), b"all");
+        assert_eq!(pair.steps(), [Action::ShutLan, Action::ResetLan]);
+        assert_eq!(pair.sent(), ["DONE"]);
+    }
+}
+
+#[test]
 fn a_reset_crosses_after_the_bytes_before_it() {
     let mut pair = open_client();
     pair.conn.on_lan(pair.now, b"before");
