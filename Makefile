@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help quick demo test test-full limits ablation leak-test selftest deps privileges lint check-unix compat-test docs fuzz fuzz-long tests slow soak bench wire lab seeds deny packages install install-test container-test reproducible-test site
+.PHONY: help quick demo test test-full limits ablation leak-test selftest deps privileges lint check-targets compat-test docs fuzz fuzz-long tests slow soak bench wire lab seeds deny packages install install-test container-test reproducible-test site
 # Each goal takes the machine for itself, but for what `make seeds` runs abreast.
 ifndef ABREAST
 .NOTPARALLEL:
@@ -35,7 +35,7 @@ help:
 	@echo "make selftest    the link emulator against closed forms, standards and published figures; as root"
 	@echo "make leak-test   what crosses the link in clear, in every state of bentpipe's life, killed and restarted; as root."
 	@echo "                 LEAK_CONTENDERS=\"openvpn-udp wireguard\" tries others; without a leak it succeeds"
-	@echo "make check-unix  the daemon's proxies compile for a unix other than Linux; compiled only, not run"
+	@echo "make check-targets  the daemon compiles for aarch64, musl, and a unix other than Linux; compiled only, not run"
 	@echo "make compat-test  the last release at either end of a link, today's program at the other; as root. COMPAT_WITH=COMMIT, another"
 	@echo "make soak        work of every kind over a link that breaks down again and again, SOAK_MINUTES (a day) for each of the tunnel"
 	@echo "                 over UDP, over TLS, and sealed connections: nothing is lost and no memory grows; as root"
@@ -66,9 +66,9 @@ quick:
 	cargo test --locked --workspace --no-fail-fast $(QUICK_TESTS)
 
 # In this order so that cheap checks fail first. All use the dev profile: dependencies are compiled once.
-test: deps privileges lint docs fuzz tests
+test: deps privileges lint check-targets docs fuzz tests
 
-test-full: test check-unix compat-test slow fuzz-long selftest bench wire deny site install-test container-test reproducible-test
+test-full: test compat-test slow fuzz-long selftest bench wire deny site install-test container-test reproducible-test
 
 deps:
 	@.ci/deps
@@ -90,9 +90,9 @@ lint:
 	@$(MAKE) --no-print-directory $(TYPOS)/bin/typos
 	$(TYPOS)/bin/typos
 
-# The proxies of the daemon are for other unixes too.
-check-unix: deps
-	.ci/check-unix
+# What README says that the daemon runs on.
+check-targets: deps
+	.ci/check-targets
 
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
