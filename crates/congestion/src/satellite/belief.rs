@@ -37,7 +37,7 @@ pub(super) struct Evidence {
     pub(super) pushed_out: bool,
     /// Round trips are long, and the path stays where it is.
     pub(super) far: bool,
-    /// Others of this kind are known to be there, or round trips are long: a queue that answers too little is no evidence.
+    /// True if others of this kind are known to be there, or round trips are long: a queue that answers too little is no evidence.
     pub(super) patient: bool,
     /// Bytes in flight at the end of the round, and at most since the queue is long.
     pub(super) in_flight: u64,

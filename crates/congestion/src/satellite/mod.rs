@@ -10,13 +10,16 @@
 //!                        compete                        CUBIC's window, until the queue is empty again
 //! ```
 //!
-//! The whole of it, top down: `docs/controller.md`. What limits the tunnel is decided in `belief.rs`, and the laws read that.
-//! Where round trips are shorter than such queues, BBR sends instead (`nearby.rs`).
-//! What the path is like is in `path.rs`, `noise.rs` and `jumps.rs`, which losses count in `losses.rs`, whose queue it is in
-//! `long_queue.rs` (with `stuck.rs`), what is known
-//! from elsewhere in `knowledge.rs`, who came during a rest in `rest.rs`, who else is there in `capacity.rs`, `share.rs`, `company.rs`
-//! and `ceiling.rs`, and how the path is shared with one's own kind in `common.rs`; `phases.rs` leads from phase to phase. What
-//! follows from round trips of 600 ms:
+//! `docs/controller.md` explains all of it, top down. At the end of each round `belief.rs` decides whether another sender fills
+//! the queue or the path became longer; the laws go by `Cruise::bottleneck` (alone, shared or policed) and by losses. On paths
+//! with round trips below 6 ms BBRv3 sends instead (`nearby.rs`).
+//!
+//! `path.rs`, `noise.rs` and `jumps.rs` model the path; `losses.rs` tells the path's own losses from congestion;
+//! `long_queue.rs` and `stuck.rs` tell whose queue stands; `knowledge.rs` holds what other connections learned; `rest.rs`
+//! watches idle times; `capacity.rs`, `share.rs`, `company.rs` and `ceiling.rs` detect other senders; `common.rs` shares the
+//! path with tunnels of the same kind; `phases.rs` changes phases.
+//!
+//! Round trips of 600 ms have these consequences:
 //! - Nothing waits for several rounds to be sure: each phase reads the queue from the round-trip time of its own packets.
 //! - No ProbeRTT: the dip empties a queue that is short anyway.
 //! - Loss is compared with what the path loses below its rate instead of a fixed threshold.
