@@ -38,7 +38,7 @@ pub(crate) enum Failure {
     Privilege(String),
     /// A daemon could not start or go on.
     Daemon(RunError),
-    /// There is no daemon to ask.
+    /// No daemon answers `status`.
     NoDaemon(String),
     #[cfg(feature = "lab")]
     /// A scenario is at fault; displays as `FILE:LINE: message`.

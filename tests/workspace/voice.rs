@@ -7,9 +7,26 @@ use crate::shape::{named_after, sources};
 use crate::sources::{assert_none, root, rust_files, shipped_code};
 
 /// Words that leave open what a sentence is about, for whoever reads that sentence alone.
-const PRONOUNS: [&str; 14] = [
-    "He", "It", "Its", "Nobody", "She", "Somebody", "So", "Such", "That", "The same", "Their",
-    "They", "This", "Those",
+const PRONOUNS: [&str; 19] = [
+    "He",
+    "It",
+    "Its",
+    "Nobody",
+    "One is",
+    "One leaves",
+    "Our",
+    "She",
+    "Somebody",
+    "So",
+    "Such",
+    "That",
+    "The same",
+    "Their",
+    "There",
+    "These",
+    "They",
+    "This",
+    "Those",
 ];
 
 /// Words after which a sentence asks instead of naming its subject.

@@ -1,5 +1,5 @@
-//! How fast the tunnel may send: congestion controllers, delivery-rate samples, rounds, the pacer, and what is remembered of
-//! paths.
+//! Congestion control: controllers, delivery-rate samples, rounds, the pacer and saved paths decide how fast a tunnel may
+//! send.
 //!
 //! ```text
 //!   packets sent, acknowledged, lost ─► rate samples ─► controller ─► window, pacing rate ─► pacer ─► when a batch may leave

@@ -14,7 +14,7 @@ const MOST: u64 = 64 << 20;
 /// A scenario that cannot be used; displays as one line, `FILE:LINE: message` where there is a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BadScenario {
-    /// There is no file and no preset of that name.
+    /// No file and no preset has that name.
     Unknown(String),
     /// The file is at fault.
     File(ConfigError),

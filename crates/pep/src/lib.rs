@@ -1,4 +1,4 @@
-//! Client and server of the encrypted proxy.
+//! Daemons of bentpipe: client, server, an operator's PEP and the origin of DSSL, with their configuration, status and checks.
 //!
 //! ```text
 //!   LAN host ─TCP─► client/frontend ─► relay ─► shard ─► tunnel ─► UDP ══ satellite ══ UDP ─► shard ─► tunnel

@@ -139,12 +139,12 @@ impl OpenFlow {
         room.saturating_sub(MAX_HELD - share.clamp(LEAST, MAX_HELD))
     }
 
-    /// So many bytes have come by the outer connection.
+    /// Counts bytes that have come by the outer connection.
     pub(crate) fn received(&self, bytes: usize) {
         add(&self.0.received, bytes as u64);
     }
 
-    /// So many bytes have left by the outer connection.
+    /// Counts bytes that have left by the outer connection.
     pub(crate) fn sent(&self, bytes: usize) {
         add(&self.0.sent, bytes as u64);
     }

@@ -100,7 +100,7 @@ pub enum FrameError {
     /// A body is longer than [`MAX_FRAME`].
     #[error("a frame of {0} bytes")]
     TooLong(u64),
-    /// There is no frame of this type.
+    /// No frame has this type.
     #[error("a frame of unknown type {0}")]
     Type(u8),
     /// A body that does not hold what its type says.

@@ -11,8 +11,9 @@
 //!   the rate. For the same reason precautionary probing looks at what was in flight before the ACK (as Linux does).
 //! - quinn reports losses once per ACK frame: a batch is one packet of the draft's `InflightAtLoss`, and six
 //!   discontiguous losses in a round are six lost packets reported by at least three ACK frames.
-//! - Loss is excessive one standard deviation above the threshold: at 400 packets in flight chance makes 2 % of 1 % in
-//!   every few rounds, which ended Startup at a thirtieth of the rate and every probe after it.
+//! - Loss is excessive one standard deviation above the threshold: with 400 packets in flight a link that loses
+//!   1 % often shows 2 % in a round by chance; without the margin Startup ended at a thirtieth of the link's rate, and so
+//!   did every later probe.
 //! - Pacing below the short-term rate has no margin of 1 %: it would compound, and the draft counts on a rate that falls
 //!   by the share lost (§ Design Considerations for Choosing Constant Parameters).
 //! - A round-trip time close to the smallest one keeps ProbeRTT away (`probe_rtt.rs`).

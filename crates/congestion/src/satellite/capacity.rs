@@ -21,7 +21,7 @@ pub(super) struct Capacity {
     seen: Option<(u64, Instant)>,
     /// Instant at which the last train left.
     sent_at: Option<Instant>,
-    /// One is wanted.
+    /// True if a train is to be sent.
     wish: bool,
     /// True while the last question is unanswered; and the number of those before that never were answered.
     waits: bool,
@@ -55,7 +55,7 @@ impl Capacity {
         self.wish = true;
     }
 
-    /// One is under way, or will be.
+    /// True if a train is on its way, or will be.
     pub(super) fn is_asked(&self) -> bool {
         self.wish || self.waits
     }
@@ -69,7 +69,7 @@ impl Capacity {
                 .is_none_or(|at| now.saturating_duration_since(at) >= apart)
     }
 
-    /// One leaves.
+    /// Notes that a train leaves.
     pub(super) fn on_train(&mut self, now: Instant) {
         (self.sent_at, self.wish, self.waits) = (Some(now), false, true);
     }

@@ -76,7 +76,7 @@ impl Common {
         self.mean
     }
 
-    /// There was no company until now.
+    /// Begins the common queue of a path that was not shared until now.
     pub(super) fn begin(&mut self) {
         self.age = FIRST;
     }
@@ -86,7 +86,7 @@ impl Common {
         (self.mean, self.age) = (MIDDLE, FIRST);
     }
 
-    /// There is room for no more than `queue`.
+    /// Bounds the common queue to `queue`, for which alone there is room.
     pub(super) fn bound(&mut self, queue: Duration) {
         self.mean = self.mean.min(queue);
     }

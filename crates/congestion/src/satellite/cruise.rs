@@ -281,7 +281,7 @@ impl Cruise {
             .on_answer(now, told, self.rate, &mut self.share, eager);
     }
 
-    /// There was too little to send for a pulse; not at once again, or a sender that is nearly busy would always be in one.
+    /// Ends a pulse for which there was too little to send; the next does not come at once, or a sender that is nearly busy would always be in one.
     fn give_up(&mut self) {
         self.stage = Stage::Hold;
         self.pulses.wait(1);

@@ -60,7 +60,7 @@ pub(super) struct Losses {
     last: Tally,
     /// Below the path's rate.
     quiet: Quiet,
-    /// Above it.
+    /// Losses while a pulse sent above the path's rate.
     pulse: Option<Span>,
     baseline: f64,
     /// What the baseline was learned from, older evidence less.

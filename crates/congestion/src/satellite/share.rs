@@ -89,7 +89,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// There are others.
+    /// True if other senders share the path.
     pub(super) fn is_shared(&self) -> bool {
         self.shared
     }
@@ -114,7 +114,7 @@ impl Share {
         }
     }
 
-    /// There are others, as far as is known.
+    /// Notes that other senders share the path, as far as is known.
     pub(super) fn enter(&mut self) {
         if !self.shared && self.hopeless == 0 {
             self.shared = true;

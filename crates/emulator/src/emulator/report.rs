@@ -186,9 +186,9 @@ impl EmulatorStats {
             })
         });
         let behind = self.behind_gateway.as_ref();
-        let behind = behind.map(|[from_web, to_web]| {
-            json!({ "from_web": counts(from_web), "to_web": counts(to_web) })
-        });
+        let behind = behind.map(
+            |[from_web, to_web]| json!({ "from_web": counts(from_web), "to_web": counts(to_web) }),
+        );
         json!({
             "scenario": self.scenario,
             "seed": self.seed,

@@ -180,7 +180,7 @@ fn part(
     })
 }
 
-/// Those of `all` whose names are in `part`.
+/// Entries of `all` whose names are in `part`.
 fn left<T>(all: Vec<T>, part: &Option<BTreeSet<String>>, name: impl Fn(&T) -> String) -> Vec<T> {
     let is_left = |one: &T| part.as_ref().is_none_or(|part| part.contains(&name(one)));
     all.into_iter().filter(is_left).collect()

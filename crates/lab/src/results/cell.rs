@@ -34,7 +34,7 @@ pub struct Cell {
 pub enum Change {
     /// Surely slower by more than the threshold.
     Worse,
-    /// There were runs that ended, and are none.
+    /// Runs ended before, and none does now.
     Lost,
     /// Surely faster by more than the threshold.
     Better,
@@ -42,7 +42,7 @@ pub enum Change {
     None,
     /// Too few runs.
     Unknown,
-    /// There were none before.
+    /// No run was there before.
     New,
 }
 

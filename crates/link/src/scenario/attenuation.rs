@@ -61,7 +61,7 @@ pub enum Fade {
         /// Attenuation at all times.
         value: Decibel,
     },
-    /// There and gone, again and again.
+    /// Attenuation that comes and goes, again and again.
     OnOff {
         /// Attenuation while it is there.
         peak: Decibel,

@@ -47,9 +47,9 @@ pub(crate) enum Carrier {
 
 /// Words of an application before its flow is open.
 pub(crate) enum Said<'a> {
-    /// These bytes, after which the application waits for an answer.
+    /// First bytes of the application, which waits for an answer to them.
     All(Bytes),
-    /// These bytes, or if there are none, what is to be read from its socket.
+    /// First bytes of the application; if there are none, its socket has what it says.
     Soon(Bytes, &'a TcpStream),
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum Said<'a> {
 pub(crate) enum NotOpened {
     /// The server cannot be reached, in the time that a flow waits.
     NoServer,
-    /// There is no connection to the destination, and this is the reason.
+    /// The destination cannot be connected to, for the reason that the code names.
     Code(ReplyCode),
     /// The application was lost meanwhile.
     Application,

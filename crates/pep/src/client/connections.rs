@@ -45,7 +45,7 @@ struct Up {
 
 #[derive(Debug, Clone, Copy)]
 enum TunnelPhase {
-    /// There is no tunnel; the last one was this.
+    /// No tunnel is up; the last one was this.
     Down(Option<Attempt>),
     Up(Up),
 }

@@ -1,4 +1,4 @@
-//! The terminal side: takes TCP in, sends it through the tunnel.
+//! The client, at the terminal: accepts TCP, packets and DNS queries of the LAN and carries them through the tunnel.
 //!
 //! One thread: the shard, the session that keeps the tunnel up (`session.rs`) and the front ends.
 //! Order at start: sockets and rules first, so that nothing leaks while the tunnel comes up; order at

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::reach::Reach;
 use super::tunnels::Tunnels;
 
-/// There is none.
+/// Device for packets of a system without one: none.
 pub(crate) struct PacketDevice(Infallible);
 
 impl PacketDevice {

@@ -198,7 +198,7 @@ impl PacketRoad {
         }
     }
 
-    /// There is no tunnel any more.
+    /// Notes that the tunnel has ended.
     pub(super) fn on_lost(&self) {
         if let Some(les) = &self.les {
             les.on_lost();

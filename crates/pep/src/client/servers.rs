@@ -32,7 +32,7 @@ pub(super) struct Servers {
     enrolments: Enrolments,
     remembered: RefCell<ClientMemory<SocketAddr>>,
     lookups: Lookups,
-    /// Our socket is IPv6 and reaches IPv4 addresses in their mapped form.
+    /// The socket is IPv6 and reaches IPv4 addresses in their mapped form.
     dual_stack: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Configuration: TOML is parsed once into types that cannot hold an invalid value; nothing is checked later.
+//! Configuration: each TOML file is parsed once into types that cannot hold an invalid value, so later code checks nothing.
 //!
 //! ```text
-//! file -> Source (text, line numbers) -> toml + serde -> ClientConfig | ServerConfig
+//! file -> Source (text, line numbers) -> toml + serde -> ClientConfig | ServerConfig | PepConfig | OriginConfig
 //!              \________ ConfigError: one line, `FILE:LINE: message` ________/
 //! ```
 //!

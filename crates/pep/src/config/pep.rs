@@ -79,7 +79,7 @@ pub struct OtherPep {
 /// Place at which two PEPs meet: one of them listens, the other connects.
 #[derive(Clone, Debug)]
 pub enum MeetingPlace {
-    /// This PEP waits at this UDP address.
+    /// UDP address at which the PEP waits.
     Here(Placed<SocketAddr>),
     /// The other PEP waits at this address.
     There(ServerAddress),

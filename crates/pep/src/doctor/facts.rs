@@ -273,7 +273,7 @@ pub(super) enum GuardFacts {
 /// Local CA of a client that answers for HTTPS hosts.
 #[derive(Clone, Debug)]
 pub(super) enum AuthorityFacts {
-    /// There is none in this directory.
+    /// No CA is in this directory.
     Absent(PathBuf),
     /// Files that cannot be used, and why.
     Unfit(String),

@@ -7,7 +7,7 @@
 //!   server: table ────────┘              └─► Passage: rules at the head of chains of others that drop what is forwarded
 //! ```
 //!
-//! Decisions stand here and in the two users; crate `sys` tells them to the kernel.
+//! This module and its users (client, server, PEP) decide; crate `sys` only writes the decisions to the kernel.
 
 mod leftover;
 mod passage;

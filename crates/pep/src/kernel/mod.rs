@@ -1,4 +1,4 @@
-//! What this process put into the kernel, kept there: other programs own the machine too.
+//! Guardian of this process's nftables rules, routes and settings in the kernel, which other programs change or remove.
 //!
 //! ```text
 //!   kernel ══ notices ══► Guardian ── compare ──► Subject (what should be there, what is)
@@ -7,9 +7,9 @@
 //!      └────── repair ◄── Keeper (now or later, which line to log, what `status` shows)
 //! ```
 //!
-//! A client, a server and a PEP have one [`Guardian`] each: a thread that looks at every notice and every [`LOOK`], or less often where
-//! a look is dear. What belongs to
-//! them is a [`Subject`]. When to repair is decided by [`Keeper`], which has no clock.
+//! A client, a server and a PEP have one [`Guardian`] each: a thread that looks at every notice and every 2 s
+//! ([`LOOK`]), or at least every 20 s where a look takes long ([`LONGEST`]), and puts back what is gone. What belongs to them is
+//! a [`Subject`]. When to repair is decided by [`Keeper`], which has no clock.
 
 mod closed_passages;
 mod keeper;

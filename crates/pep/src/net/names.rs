@@ -77,7 +77,7 @@ impl<'a> NameAddresses<'a> {
     }
 }
 
-/// These addresses at `port`.
+/// Addresses `found` for a name, each at `port`.
 pub(super) fn at_port(mut found: Vec<SocketAddr>, port: u16) -> Vec<SocketAddr> {
     for address in &mut found {
         address.set_port(port);
@@ -85,7 +85,7 @@ pub(super) fn at_port(mut found: Vec<SocketAddr>, port: u16) -> Vec<SocketAddr> 
     found
 }
 
-/// These addresses at port 0.
+/// Addresses `found` for a name, each at port 0.
 pub(super) fn at_no_port(found: impl IntoIterator<Item = IpAddr>) -> Vec<SocketAddr> {
     let found = found.into_iter();
     found.map(|ip| SocketAddr::new(ip, 0)).collect()

@@ -280,7 +280,7 @@ impl PeerLink {
         }
     }
 
-    /// There is no tunnel for this `reason`; another attempt follows.
+    /// No tunnel is up, for `reason`; another attempt follows.
     fn fail(&self, reason: &str) {
         self.state.borrow_mut().redial.on_failed(process::now());
         self.changed.notify_one();

@@ -1,7 +1,7 @@
-//! The internet side: authenticates clients, opens what they ask for, relays.
+//! The server, at the gateway: authenticates clients, dials the destinations that they ask for, and relays between both.
 //!
-//! One thread per shard (`worker.rs`, `sessions.rs`); `pool.rs` starts them, obeys signals and gathers `status`. This file takes
-//! what they need: sockets, signals, the part of the kernel that works for a server.
+//! One thread per shard (`worker.rs`, `sessions.rs`); `pool.rs` starts them, obeys signals and gathers `status`. This file opens
+//! what the shards need: sockets, signal handlers, and the server's nftables rules and device.
 //! A client's rights are looked up in one shared list, which SIGHUP replaces.
 
 mod client_connections;

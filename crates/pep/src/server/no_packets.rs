@@ -46,7 +46,7 @@ impl Network {
     }
 }
 
-/// There are none.
+/// Repairs of the kernel state of a system without a device for packets: none.
 pub(super) struct Repairs(Infallible);
 
 impl Repairs {
@@ -55,7 +55,7 @@ impl Repairs {
     }
 }
 
-/// There is none.
+/// Clients' packets of a system without a device for packets: none.
 pub(super) struct Packets(Infallible);
 
 /// State that filters would share.
@@ -65,13 +65,13 @@ pub(super) struct Rule {
     pub(super) notices: Arc<Notices>,
 }
 
-/// There is none.
+/// Filter of packets of a system without a device for packets: none.
 pub(super) struct Filter(Infallible);
 
-/// There are none.
+/// Sockets for packets of a system without a device for packets: none.
 pub(super) struct Sockets(Infallible);
 
-/// There is none.
+/// Translator of packets of a system without a device for packets: none.
 pub(super) struct Translator(Infallible);
 
 impl Sockets {

@@ -21,7 +21,7 @@ impl Rests {
         self.until = shared.then(|| ended + took);
     }
 
-    /// There is no more such work.
+    /// Notes that no work of this kind is left.
     pub(super) fn clear(&mut self) {
         self.until = None;
     }

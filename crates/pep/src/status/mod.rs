@@ -1,4 +1,4 @@
-//! What a running daemon tells about itself: one document, as JSON for programs and as text for people.
+//! Status report of a running daemon: one document, as JSON for programs and as text for people.
 //!
 //! ```text
 //! daemon: snapshot() ──► StatusSocket ═ unix stream, one JSON document per connection ═► query() ──► StatusReport

@@ -29,7 +29,7 @@ pub struct PublishStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PublishState {
-    /// There is no tunnel, or no answer yet.
+    /// No tunnel is up, or the server has not answered yet.
     #[default]
     Waiting,
     /// The port is open.

@@ -65,7 +65,7 @@ pub struct Segments {
 pub struct SegmentsRefused {
     /// The other PEP could not be asked.
     pub no_tunnel: u64,
-    /// There is no room for another flow.
+    /// The table has no room for another flow.
     pub room: u64,
     /// One of the two PEPs has not seen the flow from its beginning.
     pub unknown: u64,

@@ -112,7 +112,7 @@ pub enum TunnelState {
     Connecting,
     /// HELLO received; flows cross.
     Ready,
-    /// There is a tunnel, and an answer of the other end is overdue.
+    /// The tunnel is up, and an answer of the other end is overdue.
     Silent,
     /// The other end does not know this key; a client keeps trying.
     Refused,

@@ -18,7 +18,7 @@ const PLAIN_UDP_SIZE: u16 = 512;
 pub struct Key(Arc<[u8]>, Option<Arc<SocketAddr>>);
 
 impl Key {
-    /// The same question to the name server `router`, if there is one.
+    /// Question to the name server `router`, if there is one.
     pub(super) fn at(self, router: Option<SocketAddr>) -> Self {
         Self(self.0, router.map(Arc::new))
     }

@@ -364,6 +364,6 @@ pub(super) enum Due {
     Stale,
     /// No answer has come in time.
     Silent,
-    /// There was no tunnel in time.
+    /// No tunnel was up within the time for an answer.
     NoTunnel,
 }

@@ -52,7 +52,7 @@ pub struct Dropped {
     pub age: u64,
     /// CoDel took them, for their flow to slow down.
     pub codel: u64,
-    /// There was no room.
+    /// Packets dropped because the queue was full.
     pub overflow: u64,
 }
 
@@ -214,7 +214,7 @@ impl Queue {
         None
     }
 
-    /// Others than voice were served `bytes`.
+    /// Notes that `bytes` of other traffic than voice were served.
     pub fn on_others(&mut self, bytes: usize) {
         self.voice_ahead = (self.voice_ahead + bytes as i64).min(VOICE_AHEAD);
     }

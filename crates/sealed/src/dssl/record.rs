@@ -64,7 +64,7 @@ pub enum HubFrameError {
     /// A body is longer than may be.
     #[error("a frame of {0} bytes")]
     TooLong(usize),
-    /// There is no frame of this type.
+    /// No frame has this type.
     #[error("a frame of unknown type {0}")]
     Type(u8),
     /// A body does not hold what its type says.

@@ -78,7 +78,7 @@ fn access_delay_is_part_of_the_round_trip() {
     );
 }
 
-/// Our CUBIC and the model of the kernel's are equals, so what gates measure beside the model means something.
+/// CUBIC of the engine and the model of the kernel's are equals, so what gates measure beside the model means something.
 #[test]
 fn cubic_shares_with_cubic() {
     let mut world = world(&[Duration::ZERO], Kind::Cubic);

@@ -138,7 +138,7 @@ impl Cruise {
         }
     }
 
-    /// Others were there before. What comes back at first was sent in start-up.
+    /// Joins senders that were there before. What comes back at first was sent in start-up.
     pub(in super::super) fn join(&mut self) {
         self.share.enter();
         self.trend.skip(JOINED);

@@ -37,12 +37,12 @@ pub(super) struct Policed {
 }
 
 impl Policed {
-    /// There is one.
+    /// True if a policer was found.
     pub(super) fn is_found(&self) -> bool {
         Part::Policed.or(self.lost > 0, false)
     }
 
-    /// There is none any more.
+    /// Forgets the policer: none is there any more.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }

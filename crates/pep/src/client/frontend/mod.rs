@@ -1,4 +1,4 @@
-//! Where connections come from: intercepted ones, SOCKS5, HTTP.
+//! Front ends: intercepted connections, SOCKS5 and HTTP.
 //!
 //! ```text
 //!   LAN host ─► kernel, TPROXY ─► tproxy.rs ─┐
@@ -7,8 +7,8 @@
 //!   its datagrams ─────────► associate.rs ─────► packets
 //! ```
 //!
-//! A front end yields a socket and where it wants to go; `flow.rs` does the rest for all of them. What rules send past the
-//! tunnel or nowhere: the kernel sees to it for intercepted traffic, `direct.rs` for proxies.
+//! A front end yields a socket and where it wants to go; `flow.rs` does the rest for all of them. Rules that send
+//! a connection past the tunnel, or block it, are applied by the kernel for intercepted traffic and by `direct.rs` for proxies.
 
 mod associate;
 mod direct;

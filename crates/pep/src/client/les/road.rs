@@ -25,7 +25,7 @@ use bentpipe_tunnel::transport::LesAccord;
 
 /// Way of the packets just now.
 pub(super) enum LesRoad {
-    /// There is no tunnel: packets are dropped.
+    /// No tunnel is up: packets are dropped.
     NoTunnel,
     /// The server of the last tunnel has no LES: its connections go through the tunnel.
     Lacking,
@@ -179,7 +179,7 @@ impl Layering {
         }
     }
 
-    /// There is no tunnel any more, and its associations have ended with it. PEPs keep what they have until the next stands, or
+    /// Ends the associations of the tunnel, which has ended. PEPs keep what they have until the next stands, or
     /// its time is over: what they relay goes on then.
     pub(in crate::client) fn on_lost(&self) {
         let mut road = self.road.borrow_mut();

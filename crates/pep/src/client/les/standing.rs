@@ -63,7 +63,7 @@ impl Standing {
         self.reason = None;
     }
 
-    /// There is no connection, for this reason; true if that is news.
+    /// Notes that the connection is down, for `reason`; true if that is news.
     pub(super) fn on_down(&mut self, now: Instant, reason: &str) -> bool {
         let wait = FIRST * (1 << self.failures.min(6));
         self.failures += 1;

@@ -42,7 +42,7 @@ pub enum Fault {
          `listen = \"127.0.0.1:1080\"` and start the client again"
     )]
     NoFrontEnd,
-    /// There is no tunnel.
+    /// The client has no tunnel to measure.
     #[error("`transport = \"plain\"` has no tunnel to measure")]
     NoTunnel,
     /// The running client does not answer.
@@ -101,7 +101,7 @@ pub enum Fault {
         "the tunnel is not up, so there is nothing to measure: {0}; `bentpipe doctor` and the client's log say more"
     )]
     Down(String),
-    /// There is no responder.
+    /// The server has no responder.
     #[error(
         "no responder answers through the tunnel ({0}); add `[responder]` to the server's file, or name a `--url`"
     )]

@@ -43,7 +43,7 @@ pub enum Conclusion {
     Slower,
     /// Either may be faster.
     NoDifference,
-    /// There are fewer than six pairs.
+    /// Fewer than six pairs were measured.
     TooFew,
 }
 

@@ -158,7 +158,7 @@ fn joined(
 
 /// Part of an answer that was read.
 struct ReadAnswer {
-    /// Its bytes, as far as it is short.
+    /// Bytes of the file, as far as it is short.
     kept: Vec<u8>,
     /// Bytes that were read.
     length: u64,

@@ -48,7 +48,7 @@ pub(super) struct Usage {
     /// The period that the clock has shown last in this run.
     shown: Option<u64>,
     news: Option<ClockNews>,
-    /// That the clock is not set has been said.
+    /// True once the log has said that the clock is not set.
     unset: bool,
 }
 

@@ -41,10 +41,10 @@ pub(in crate::client) struct OuterSocket {
 /// Reason why an outer connection leads nowhere.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotThere {
-    /// There is none.
+    /// The outer connection could not be made.
     #[error("no connection to {0}: {1}")]
     Unconnected(SocketAddr, io::Error),
-    /// There is one, and nobody has answered.
+    /// The outer connection stands, and no server has answered on it.
     #[error(
         "no answer of the server on the way to {0}: {1}; its `[sle]` or the routes lead past it"
     )]

@@ -26,7 +26,7 @@ pub(super) enum Trust {
         /// Time for which this was decided.
         pause: Duration,
     },
-    /// One is tried; the others go through the tunnel.
+    /// A first flow tries the way; the others go through the tunnel.
     Tried {
         /// Instant from which another is tried, for the first may never have left.
         until: Instant,

@@ -43,7 +43,7 @@ pub(crate) trait PageRoad {
 /// Hub of DSSL at the tunnel's other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HubAtHand {
-    /// There is no tunnel now.
+    /// Notes that no tunnel is up now.
     NoTunnel,
     /// The server is no hub.
     NoHub,

@@ -43,7 +43,7 @@ struct MachineNeeds {
     pep: bool,
     /// A client takes in what its own machine sends.
     local: bool,
-    /// Others come to a port of this machine.
+    /// True if other machines connect to a port of this one.
     open_port: bool,
     /// A server's clients expect what this machine reaches.
     internet: bool,

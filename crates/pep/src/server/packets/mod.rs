@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Shards write into the device themselves. One thread reads it and hands each packet to the shard with the connection of
-//! the client whose address it bears. What other programs take away of all this is put back (`kept.rs`). A server that may not do this sends from `sockets.rs` what sockets can carry.
+//! the client whose address it bears. `kept.rs` restores whatever other programs remove. Without CAP_NET_ADMIN
+//! the server carries UDP and ping alone of clients' packets, through ordinary sockets (`sockets.rs`).
 
 mod filter;
 mod kept;

@@ -1,5 +1,5 @@
-//! Parts of published ports: a session's list of them, their sockets, and the lead of UDP ports in
-//! the kernel. `publishing.rs` puts them together.
+//! Published ports of one session: the list, their TCP listeners, and the kernel rules that lead UDP ports to the LAN.
+//! `publishing.rs` puts them together.
 
 mod lead;
 mod ports;

@@ -100,7 +100,7 @@ impl Origins {
         Some(waiting.remove(found).origin)
     }
 
-    /// One has answered and may be used again.
+    /// Keeps an origin's connection that has answered, for the client's next request.
     pub(super) fn put(&self, client: ConnectionId, origin: OriginSocket) {
         let mut waiting = self.0.borrow_mut();
         if waiting.len() >= MAX_IDLE {

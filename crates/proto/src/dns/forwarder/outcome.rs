@@ -99,7 +99,7 @@ impl<A> Forwarder<A> {
         }
     }
 
-    /// There will be no answer.
+    /// Ends the question of this ticket without an answer.
     pub(super) fn fail(&mut self, now: Instant, ticket: Ticket, why: Extended) {
         if why != NO_TUNNEL
             && let Some(pending) = self.questions.get(ticket)

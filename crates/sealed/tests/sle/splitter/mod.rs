@@ -109,7 +109,7 @@ struct World<'a> {
     acceptor: Acceptor,
     associations: Associations,
     dials: bool,
-    /// There is a connection to the server's host.
+    /// True once a connection to the server's host stands.
     dialled: bool,
     harm: Harm,
     /// Side that receives what was harmed, and whether that differs from what was sent.

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 /// Encoded control frames.
 #[derive(Debug, Default)]
 pub(in crate::transport) struct Outbox {
-    /// There is a control stream; what is said before is said to nobody.
+    /// True once the control stream is open; frames from before are dropped.
     open: bool,
     bytes: WipedBytes,
     pressing: bool,

@@ -10,7 +10,7 @@ pub(in crate::transport) enum Turn {
     Flows,
 }
 
-/// Others that wait when a flow has its turn.
+/// Rivals: the other flows that wait when a flow has its turn.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::transport) struct Rivals {
     pub(in crate::transport) packets: bool,

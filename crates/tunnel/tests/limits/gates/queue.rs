@@ -71,7 +71,7 @@ pub(crate) fn steady(scenario: Scenario, before: Before) -> Row {
 /// A queue that is managed, not only limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Managed {
-    /// It marks what has waited longer than 5 ms.
+    /// Queue that marks what has waited longer than 5 ms.
     Threshold,
     /// CoDel with an interval of a round trip (RFC 8289 §4.3), at least the usual one, which marks or drops.
     CoDel {

@@ -31,19 +31,19 @@ const STRANGER: u8 = 2;
 
 const HYBRID: &Groups = &[X25519MLKEM768];
 
-/// Our client, which trusts [`SERVER`].
+/// Client of bentpipe, which trusts [`SERVER`].
 fn our_client(allow_classical: bool) -> Arc<dyn ClientConfig> {
     identity::client_crypto(&key(CLIENT), key(SERVER).public(), allow_classical, None).unwrap()
 }
 
-/// Our server, which lets [`CLIENT`] in.
+/// Server of bentpipe, which lets [`CLIENT`] in.
 fn our_server(allow_classical: bool) -> Arc<dyn ServerConfig> {
     let client = key(CLIENT).public();
     let known = Arc::new(move |key: &PublicKey| *key == client);
     identity::server_crypto(&key(SERVER), known, allow_classical, None).unwrap()
 }
 
-/// Our server with no list of clients: whoever gets in has only passed the other checks.
+/// Server of bentpipe with no list of clients: whoever gets in has only passed the other checks.
 fn our_open_server() -> Arc<dyn ServerConfig> {
     identity::server_crypto(&key(SERVER), Arc::new(|_| true), false, None).unwrap()
 }

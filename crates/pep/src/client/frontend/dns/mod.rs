@@ -5,7 +5,7 @@
 //!                                                └► near.rs: name servers of the site
 //! ```
 //!
-//! Sockets, the clock and the tunnel for the forwarder, which decides.
+//! This module gives the forwarder sockets, the clock and the tunnel; the forwarder decides what is asked and answered.
 
 mod held;
 mod near;

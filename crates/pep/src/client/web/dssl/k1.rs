@@ -46,7 +46,7 @@ pub(super) enum NoK1 {
     Absent,
     /// The server is no hub.
     NoHub,
-    /// There is no connection to the host.
+    /// The host cannot be connected to.
     Unreached(Outcome),
 }
 
