@@ -40,6 +40,7 @@ pub mod second;
 pub mod site;
 pub mod snapshot;
 pub mod start;
+pub mod status;
 pub mod strace;
 pub mod tcp;
 pub mod transfer;

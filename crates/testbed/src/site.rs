@@ -1,6 +1,7 @@
 //! A terminal and a gateway with bentpipe on both, a user and a web, over an emulated satellite.
 
 mod config;
+mod reports;
 
 use std::fmt::Write as _;
 use std::fs;

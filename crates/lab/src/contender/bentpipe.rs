@@ -221,8 +221,11 @@ pub(super) fn carried(status: &Value) -> Result<u64> {
     Ok(read + written)
 }
 
-/// Status that the daemon behind `socket` tells of itself.
-pub(super) fn status(bentpipe: &Path, socket: &Path) -> Result<Value> {
+/// Report of the daemon behind `socket`, as the program `bentpipe` prints it.
+///
+/// # Errors
+/// No daemon answers; the text has what `bentpipe status` wrote.
+pub fn status(bentpipe: &Path, socket: &Path) -> Result<Value> {
     let mut command = Command::new(bentpipe);
     command.args(["status", "--json", "--socket"]).arg(socket);
     let text = run_command(&mut command)?;

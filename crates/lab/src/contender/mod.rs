@@ -51,7 +51,7 @@ pub use at_work::{AtWork, Carried};
 pub use available::{Available, kernel_bbr};
 use available::{first_line, kernel};
 pub(crate) use bentpipe::TRACES;
-pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT};
+pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, status};
 pub use binary::Binary;
 pub use ends::Between;
 pub use les::{Layers, LesFlow};
