@@ -12,10 +12,9 @@ use bentpipe_lab::workload::{
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::site::{Site, SiteConfig};
 use bentpipe_testbed::{expect_tunnel_alone, privileged};
-use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{assigned, near_site, status};
+use super::{assigned, near_site};
 use crate::BENTPIPE;
 
 /// The two hosts that are asked, one of each family; they are the first of the topology's.
@@ -96,10 +95,10 @@ fn over_tcp(user: &NetNs, servers: &Servers, (name, to, expected): File<'_>) -> 
 
 /// Packets and bytes that came out of the tunnel at the client, and packets that went into it.
 fn crossed(site: &Site) -> (u64, u64, u64) {
-    let status: Value = serde_json::from_str(&status(site, "client")).expect("a report");
+    let report = site.client_report().expect("a report");
     let field = |name: &str| {
-        let value = status["packets"][name].as_u64();
-        value.unwrap_or_else(|| panic!("no {name} in {status}"))
+        let value = report["packets"][name].as_u64();
+        value.unwrap_or_else(|| panic!("no {name} in {report}"))
     };
     (field("received"), field("received_bytes"), field("sent"))
 }

@@ -225,8 +225,9 @@ fn denied_destinations_are_answered() {
         .map_err(|error| error.raw_os_error());
     // "Administratively prohibited" is EHOSTUNREACH to a socket.
     assert_eq!(heard, Err(Some(113)), "{}", site.logs());
-    let status = status(&site, "server");
-    assert!(status.contains("\"policy\": 1"), "{status}");
+    let report = site.newer_server_report().expect("a report");
+    let denied = &report["clients"][0]["packets"]["dropped"]["policy"];
+    assert_eq!(denied, 1, "{report}");
 }
 
 /// A client that has lost its manners: what it sends from others' addresses goes nowhere.
@@ -279,27 +280,9 @@ fn nobody_speaks_for_others() {
         let heard = sink.recv(&mut [0; 16]).map_err(|error| error.kind());
         assert_eq!(heard, Err(ErrorKind::WouldBlock), "{}", site.logs());
     }
-    let status: serde_json::Value =
-        serde_json::from_str(&status(&site, "server")).expect("a report");
-    let dropped = &status["clients"][0]["packets"]["dropped"]["spoofed"];
-    assert!(dropped.as_u64() >= Some(6), "{status}");
-}
-
-fn status(site: &Site, role: &str) -> String {
-    // A server publishes its clients' figures once a second.
-    thread::sleep(Duration::from_millis(2500));
-    let (place, directory) = match role {
-        "server" => (
-            site.topology.gateway(),
-            site.topology.directory().to_owned(),
-        ),
-        _ => (site.topology.terminal(), site.client_home().to_owned()),
-    };
-    let socket = directory.join(format!("{role}.sock"));
-    let socket = socket.to_str().expect("a path");
-    place
-        .run(BENTPIPE, &["status", "--json", "--socket", socket])
-        .expect("a status")
+    let report = site.newer_server_report().expect("a report");
+    let dropped = &report["clients"][0]["packets"]["dropped"]["spoofed"];
+    assert!(dropped.as_u64() >= Some(6), "{report}");
 }
 
 /// The addresses that a client has outlive its process and the server's; nothing that was translated to them is lost.

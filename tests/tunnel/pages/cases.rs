@@ -2,9 +2,8 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_emulator::topology::WEB;
@@ -172,43 +171,18 @@ pub(super) fn packets_elsewhere(site: &Site) -> Result<u64> {
 /// Both schemes of pages.
 pub(super) const BOTH: [Over; 2] = [Over::Clear, Over::Trusted];
 
-/// Document that `status` prints for the client.
-pub(super) fn client_status(site: &Site) -> Result<serde_json::Value> {
-    status(&site.client_home().join("client.sock"))
-}
-
 /// A figure of the client's `status` about pages.
 pub(super) fn figure(site: &Site, name: &str) -> Result<u64> {
-    let status = client_status(site)?;
-    Ok(status["web"][name].as_u64().unwrap_or_default())
+    let report = site.client_report()?;
+    Ok(report["web"][name].as_u64().unwrap_or_default())
 }
 
 /// Figures of the client's `status` about sessions of DSSL.
 pub(super) fn sealed(site: &Site) -> Result<serde_json::Value> {
-    let status = client_status(site)?;
-    Ok(status["web"]["sealed"].clone())
+    Ok(site.client_report()?["web"]["sealed"].take())
 }
 
-/// Figures about pages of the only client that its server tells of, of a moment after this call: a server publishes them once a second.
+/// Figures about pages of the only client that its server tells of, of a moment after this call.
 pub(super) fn served(site: &Site) -> Result<serde_json::Value> {
-    let socket = site.topology.directory().join("server.sock");
-    let client = || -> Result<serde_json::Value> { Ok(status(&socket)?["clients"][0].clone()) };
-    let age = |client: &serde_json::Value| client["tunnel"]["since_s"].clone();
-    let (before, deadline) = (age(&client()?), Instant::now() + Duration::from_secs(20));
-    loop {
-        let now = client()?;
-        if age(&now) != before {
-            return Ok(now["web"].clone());
-        }
-        ensure!(Instant::now() < deadline, "no new figures in {now}");
-        thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// Document that `status` prints for the daemon with this socket.
-pub(super) fn status(socket: &Path) -> Result<serde_json::Value> {
-    let mut command = std::process::Command::new(BENTPIPE);
-    command.args(["status", "--json", "--socket"]);
-    let output = command.arg(socket).output()?;
-    Ok(serde_json::from_slice(&output.stdout)?)
+    Ok(site.newer_server_report()?["clients"][0]["web"].take())
 }

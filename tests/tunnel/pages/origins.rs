@@ -14,6 +14,7 @@ use bentpipe_sealed::dssl::{
 };
 use bentpipe_testbed::daemon::{Daemon, free_port};
 use bentpipe_testbed::route::Place;
+use bentpipe_testbed::status::report;
 use bentpipe_tunnel::engine::identity::PrivateKey;
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::ServerName;
@@ -108,10 +109,7 @@ impl Alone {
     }
 
     pub(super) fn status(&self) -> Result<serde_json::Value> {
-        let socket = self.certified.path("origin.sock");
-        let mut command = Command::new(BENTPIPE);
-        command.args(["status", "--json", "--socket"]).arg(socket);
-        Ok(serde_json::from_slice(&command.output()?.stdout)?)
+        report(BENTPIPE, &self.certified.path("origin.sock"))
     }
 
     /// Waits until this figure of `status` is `wanted`.

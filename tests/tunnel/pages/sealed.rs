@@ -16,11 +16,12 @@ use bentpipe_testbed::peer::{payload, read_to_the_end};
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Site, SiteConfig, fast_geo};
+use bentpipe_testbed::status::report;
 use bentpipe_tunnel::engine::identity::PrivateKey;
 
 use super::altering::{self, Harm};
 use super::browser::{Browser, HTML, exchange, get};
-use super::cases::{figure, sealed, served, status};
+use super::cases::{figure, sealed, served};
 use super::certified::Certified;
 use super::origin::{OBJECT, Origin, page};
 use super::speech::NAME;
@@ -134,7 +135,7 @@ impl Sealed {
 
     /// Figures of the origin's `status`.
     pub(super) fn origin_figures(&self) -> Result<serde_json::Value> {
-        Ok(status(&self.certified.path("origin.sock"))?["origin"].clone())
+        Ok(report(BENTPIPE, &self.certified.path("origin.sock"))?["origin"].take())
     }
 
     /// Memory of the hub, which has nothing of what [`load`] has asked for, and been answered.

@@ -11,7 +11,7 @@ use bentpipe_testbed::site::Site;
 use rustix::process::Signal;
 
 use super::browser::{Browser, get};
-use super::cases::{BOTH, as_it_is, client_status, on_site};
+use super::cases::{BOTH, as_it_is, on_site};
 use super::origin::LONG;
 use super::speech::{NAME, Speech};
 
@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_secs(20);
 fn until_answered(site: &Site) -> Result<()> {
     let deadline = Instant::now() + SOON;
     loop {
-        let status = client_status(site)?;
+        let status = site.client_report()?;
         let (asked, open) = (&status["web"]["requests_total"], &status["flows"]["active"]);
         if asked == 1 && open == 0 {
             return Ok(());

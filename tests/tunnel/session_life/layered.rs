@@ -21,7 +21,7 @@ use bentpipe_testbed::site::{PORT, Site, SiteConfig, near};
 use bentpipe_testbed::transfer::{Transfer, Way};
 use serde_json::Value;
 
-use super::{RTT, SOON, client_status, exchange, on_site, route, talk};
+use super::{RTT, SOON, exchange, on_site, route, talk};
 use crate::BENTPIPE;
 use crate::talk::half_close;
 
@@ -58,21 +58,10 @@ fn watch(site: &Site) -> Result<Capture> {
     Capture::start(site.topology.terminal(), LINK_DEVICE, expected)
 }
 
-/// Document that `status` prints for the server.
-fn server_status(site: &Site) -> Result<Value> {
-    // Shards report once a second.
-    thread::sleep(Duration::from_millis(2500));
-    let socket = site.topology.directory().join("server.sock");
-    let socket = socket.to_str().context("a path")?;
-    let gateway = site.topology.gateway();
-    let said = gateway.run(BENTPIPE, &["status", "--json", "--socket", socket])?;
-    Ok(serde_json::from_str(&said)?)
-}
-
 /// Waits until an association stands.
 pub(crate) fn until_it_stands(site: &Site) -> Result<()> {
     let deadline = Instant::now() + SOON;
-    while client_status(site)?["les"]["stands"] != true {
+    while site.client_report()?["les"]["stands"] != true {
         ensure!(Instant::now() < deadline, "no association");
         thread::sleep(Duration::from_millis(50));
     }
@@ -97,7 +86,7 @@ fn expect_sealed(crossed: &CaptureReport, least: usize) -> Result<()> {
 
 /// Fails unless LES has carried `least` bytes in each direction at both ends, and the tunnel no TCP.
 pub(crate) fn les_alone_has_carried(site: &Site, least: usize) -> Result<()> {
-    let (client, server) = (client_status(site)?, server_status(site)?);
+    let (client, server) = (site.client_report()?, site.newer_server_report()?);
     let opened = &client["flows"]["opened_total"];
     ensure!(*opened == 0, "{opened} flows in the tunnel");
     for les in [&client["les"], &server["clients"][0]["les"]] {
@@ -141,7 +130,7 @@ fn everything_crosses(site: &mut Site) -> Result<()> {
     expect_sealed(&capture.stop()?, 2 * LENGTH)?;
 
     les_alone_has_carried(site, LENGTH)?;
-    let (client, server) = (client_status(site)?, server_status(site)?);
+    let (client, server) = (site.client_report()?, site.newer_server_report()?);
     for les in [&client["les"], &server["clients"][0]["les"]] {
         ensure!(les["associations_total"] == 1, "{les}");
         expect_none(&les["dropped_total"])?;
@@ -176,7 +165,7 @@ fn a_server_without_les_gets_it_through_the_tunnel() {
         let download = Transfer::start(&route(site, RTT), Way::Download, LENGTH)?;
         download.finish_whole()?;
         capture.stop()?.expect_only_tunnel()?;
-        let status = client_status(site)?;
+        let status = site.client_report()?;
         ensure!(status["les"]["reason"] == "the server has no LES");
         let opened = &status["flows"]["opened_total"];
         ensure!(*opened == 1, "{opened} flows in the tunnel");
@@ -198,7 +187,7 @@ fn over_tls_it_goes_through_the_tunnel_until_udp_passes() {
         }
         let download = Transfer::start(&route(site, RTT), Way::Download, LENGTH)?;
         download.finish_whole()?;
-        let status = client_status(site)?;
+        let status = site.client_report()?;
         ensure!(status["les"]["stands"] == false, "{}", status["les"]);
         let reason = status["les"]["reason"].as_str().unwrap_or_default();
         ensure!(reason.contains("TLS"), "{reason}");
@@ -229,7 +218,7 @@ fn packets_that_a_middle_box_drops_are_told() {
         let deadline = Instant::now() + 3 * SOON;
         let told = "packets of LES have left for 10 s and none has come";
         let reason = |site: &Site| -> Result<String> {
-            let status = client_status(site)?;
+            let status = site.client_report()?;
             Ok(status["les"]["reason"]
                 .as_str()
                 .unwrap_or_default()
@@ -277,7 +266,7 @@ fn a_server_that_is_restarted_cuts_nothing_short() {
         let crossed = capture.stop()?;
         ensure!(crossed.marker_packets == 0, "{crossed}");
         ensure!(crossed.clear_packets == 0, "{crossed}");
-        let associations = &client_status(site)?["les"]["associations_total"];
+        let associations = &site.client_report()?["les"]["associations_total"];
         ensure!(*associations == 2, "{associations} associations");
         Ok(())
     });
@@ -332,7 +321,7 @@ fn without_a_tunnel_packets_are_dropped_and_counted() {
             "sealed all the same: {crossed}"
         );
         ensure!(crossed.clear_packets == 0, "{crossed}");
-        let les = &client_status(site)?["les"];
+        let les = &site.client_report()?["les"];
         ensure!(les["stands"] == false, "{les}");
         let dropped = les["dropped_total"]["no_association"].as_u64();
         ensure!(dropped > Some(1), "{les}");
@@ -356,7 +345,7 @@ fn a_client_that_is_given_a_rate_has_no_les_any_more() {
         while let Err(error) = talk(&route(site, RTT)) {
             ensure!(Instant::now() < deadline, "no connection: {error:#}");
         }
-        let carried = &client_status(site)?["flows"]["opened_total"];
+        let carried = &site.client_report()?["flows"]["opened_total"];
         ensure!(carried.as_u64() > Some(0), "not in the tunnel");
         Ok(())
     });
@@ -401,7 +390,7 @@ fn what_is_made_up_is_refused_and_counted() {
         stranger??;
         // What nobody begins is held for 3 s.
         thread::sleep(Duration::from_secs(4));
-        let refused = &server_status(site)?["les"];
+        let refused = &site.newer_server_report()?["les"];
         let counts = [&refused["association"], &refused["malformed"]];
         ensure!(counts.into_iter().all(|count| *count == 1), "{refused}");
         exchange(&mut talk(&route(site, RTT))?)

@@ -11,8 +11,8 @@ use bentpipe_testbed::transfer::{Transfer, Way};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-use super::super::{SOON, client_status, exchange, on_site, talk};
-use super::{LENGTH, connects, layering, server_status, watch};
+use super::super::{SOON, exchange, on_site, talk};
+use super::{LENGTH, connects, layering, watch};
 
 /// Tables of a client whose IPv4 alone goes by LES.
 const CLIENT: &str = "[intercept]\ninterfaces = [\"lan0\"]\nother = \"drop\"\n[les]\ndestinations = [\"10.30.0.0/24\"]\n";
@@ -57,7 +57,7 @@ fn other_keys(name: &str, config: SiteConfig, told: [&str; 2]) {
             crossed.clear_packets + crossed.marker_packets == 0,
             "{crossed}"
         );
-        let (client, server) = (client_status(site)?, server_status(site)?);
+        let (client, server) = (site.client_report()?, site.newer_server_report()?);
         let both = [reason(&client), reason(&server["clients"][0])];
         for (said, told) in both.into_iter().zip(told) {
             ensure!(said.contains(told), "{said:?}");
@@ -128,7 +128,7 @@ fn two_ends_with_different_pre_shared_keys_say_so() {
         exchange(&mut talk(&in_tunnel)?).context("the tunnel's other flows")?;
         // Figures of the last second.
         thread::sleep(Duration::from_secs(2));
-        let (client, server) = (client_status(site)?, server_status(site)?);
+        let (client, server) = (site.client_report()?, site.newer_server_report()?);
         let server = &server["clients"][0];
         for (status, told) in [&client, server].into_iter().zip(told) {
             ensure!(reason(status).contains(told), "{status}");

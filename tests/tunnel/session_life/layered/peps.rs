@@ -20,8 +20,8 @@ use bentpipe_testbed::transfer::{Transfer, Way};
 use bentpipe_tunnel::engine::identity::{PrivateKey, PublicKey};
 use serde_json::Value;
 
-use super::super::{RTT, SOON, client_status, exchange, on_site, route, talk};
-use super::{LENGTH, LES, layering, server_status, tables, until_it_stands};
+use super::super::{RTT, SOON, exchange, on_site, route, talk};
+use super::{LENGTH, LES, layering, tables, until_it_stands};
 
 /// UDP port at which the PEP takes keys.
 const KEYS: u16 = 4502;
@@ -77,7 +77,7 @@ fn plain_box(site: &Site) -> Result<MiddleBox> {
 fn pep_is(site: &Site, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
     let deadline = Instant::now() + SOON;
     loop {
-        let pep = client_status(site)?["les"]["peps"][0].clone();
+        let pep = site.client_report()?["les"]["peps"][0].clone();
         if wanted(&pep) {
             return Ok(pep);
         }
@@ -165,7 +165,7 @@ fn a_pep_that_both_ends_list_opens_headers_and_no_payload_until_it_is_revoked() 
             seen.len() > 1 && opened(&pep, &seen).is_empty(),
             "still opened"
         );
-        let les = &client_status(site)?["les"];
+        let les = &site.client_report()?["les"];
         ensure!(
             les["peps"].is_null() && les["associations_total"] == 2,
             "{les}"
@@ -343,8 +343,8 @@ fn keys_are_renewed_under_traffic_and_nothing_is_lost() {
             "the old keys still"
         );
         for les in [
-            &client_status(site)?["les"],
-            &server_status(site)?["clients"][0]["les"],
+            &site.client_report()?["les"],
+            &site.newer_server_report()?["clients"][0]["les"],
         ] {
             ensure!(les["associations_total"] == 2, "{les}");
             let dropped = &les["dropped_total"]["no_association"];
@@ -385,8 +385,8 @@ fn bits_that_are_flipped_on_the_way_are_refused_and_counted_and_sent_again() {
             upload.finish_whole().context("upload")?;
             flips.store(false, Ordering::Relaxed);
             for les in [
-                &client_status(site)?["les"]["refused_total"],
-                &server_status(site)?["clients"][0]["les"]["refused_total"],
+                &site.client_report()?["les"]["refused_total"],
+                &site.newer_server_report()?["clients"][0]["les"]["refused_total"],
             ] {
                 ensure!(les["forged"].as_u64() > Some(5), "{les}");
             }
