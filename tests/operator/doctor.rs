@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_testbed::namespace::namespace;
 use bentpipe_testbed::privileged;
+use bentpipe_testbed::status::report;
 use serde_json::Value;
 
 use super::config_errors::home::{Home, PATIENCE};
@@ -208,13 +209,7 @@ fn an_examination_ends_no_tunnel() {
     pair.start("server");
     pair.start("client");
     let tunnel = || {
-        let socket = pair.home.path("client.sock");
-        let asked = Command::new(BENTPIPE)
-            .args(["status", "--json", "--socket"])
-            .arg(&socket)
-            .output();
-        let report: Value =
-            serde_json::from_slice(&asked.expect("bentpipe runs").stdout).expect("JSON");
+        let report = report(BENTPIPE, &pair.home.path("client.sock")).expect("a report");
         (
             report["tunnel"]["state"].clone(),
             report["tunnel"]["since_s"].as_u64(),

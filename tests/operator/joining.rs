@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_testbed::daemon::free_port;
+use bentpipe_testbed::status::report;
 use tempfile::TempDir;
 
 use super::config_errors::home::{Ended, PATIENCE, Running, run};
@@ -239,8 +240,8 @@ fn a_code_makes_a_link_for_one_client() {
     site.wait_for("one", "ready");
     assert_eq!(hear(socks), WORD);
     // Its log and its status name the server as the operator does, though one socket of it reaches both families.
-    let socket = site.path("one").join("client.sock").display().to_string();
-    let status = said(&["status", "--json", "--socket", &socket]);
+    let socket = site.path("one").join("client.sock");
+    let status = report(BENTPIPE, &socket).expect("a report").to_string();
     let named = format!("at 127.0.0.1:{}, ", site.port);
     assert!(
         status.contains(&named) && !status.contains("ffff:"),

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::thread;
 
-use serde_json::Value;
+use bentpipe_testbed::status::report;
 
 use super::joining::{Site, through};
 use crate::BENTPIPE;
@@ -37,12 +37,7 @@ fn a_pipe_that_nobody_reads_does_not_stop_the_tunnel() {
     sends.join().expect("no panic");
 
     for (socket, daemon) in [("server.sock", server), ("one/client.sock", client)] {
-        let mut command = Command::new(BENTPIPE);
-        command
-            .args(["status", "--json", "--socket"])
-            .arg(site.path(socket));
-        let status: Value =
-            serde_json::from_slice(&command.output().expect("status").stdout).expect("JSON");
+        let status = report(BENTPIPE, &site.path(socket)).expect("a report");
         let events = status["events"].to_string();
         assert!(events.contains("lines of the log are dropped"), "{events}");
         // What fitted is there, whole.

@@ -14,7 +14,7 @@ use bentpipe_testbed::peer::{PATIENCE, Service};
 use bentpipe_testbed::proxy::HTTP;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Site, SiteConfig, geo, near};
-use bentpipe_testbed::{chromium, privileged};
+use bentpipe_testbed::{chromium, privileged, status};
 use serde_json::Value;
 
 use super::config_errors::home::Home;
@@ -267,10 +267,7 @@ fn on_one_machine_the_tunnel_is_no_gain() {
     drop((unread.stdout.take(), unread.stderr.take()));
     assert_eq!(unread.wait().expect("a child").code(), Some(0));
     // The client tells of it from then on.
-    let mut status = Command::new(BENTPIPE);
-    status.args(["status", "--json", "--socket"]);
-    let output = status.arg(home.path("client.sock")).output();
-    let told: Value = serde_json::from_slice(&output.expect("bentpipe runs").stdout).expect("JSON");
+    let told = status::report(BENTPIPE, &home.path("client.sock")).expect("a report");
     let kinds = ["request", "page", "download", "upload"];
     for ratio in kinds.map(|kind| &told["measured"][format!("{kind}_ratio")]) {
         let ratio = ratio.as_f64().unwrap_or_else(|| panic!("{told}"));

@@ -3,14 +3,13 @@
 use std::fs;
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bentpipe_testbed::daemon::Daemon;
 use bentpipe_testbed::keys::generate;
-use serde_json::Value;
+use bentpipe_testbed::status::report;
 
 use crate::BENTPIPE;
 
@@ -44,11 +43,7 @@ fn configure(directory: &Path) -> Result<()> {
 fn tunnels(directory: &Path, count: usize) -> Result<[usize; 2]> {
     let began = Instant::now();
     loop {
-        let output = Command::new(BENTPIPE)
-            .args(["status", "--json", "--socket", "server.sock"])
-            .current_dir(directory)
-            .output()?;
-        let status: Value = serde_json::from_slice(&output.stdout).context("a status")?;
+        let status = report(BENTPIPE, &directory.join("server.sock"))?;
         let clients = status["clients"].as_array().context("clients")?;
         if clients.len() == count {
             let on = |shard: u64| {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_testbed::daemon::free_port;
-use serde_json::Value;
+use bentpipe_testbed::status::report;
 
 use super::config_errors::home::Running;
 use super::joining::{Site, through};
@@ -42,12 +42,7 @@ fn carried(socks: u16, port: u16) -> Option<TcpStream> {
 
 /// Flows of the greedy client and of the modest one that were refused for a limit, as `status` says.
 fn refused(site: &Site) -> [Option<u64>; 2] {
-    let mut command = Command::new(BENTPIPE);
-    command
-        .args(["status", "--json", "--socket"])
-        .arg(site.path("server.sock"));
-    let output = command.output().expect("status").stdout;
-    let status: Value = serde_json::from_slice(&output).expect("JSON");
+    let status = report(BENTPIPE, &site.path("server.sock")).expect("a report");
     ["greedy", "modest"].map(|name| {
         let clients = status["clients"].as_array().expect("clients");
         let client = clients.iter().find(|client| client["name"] == name)?;

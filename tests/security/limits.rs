@@ -15,7 +15,6 @@ use bentpipe_testbed::reload::reload;
 use bentpipe_testbed::route::{Place, Route};
 use bentpipe_testbed::site::{Site, SiteConfig, with_config};
 use rustix::process::Signal;
-use serde_json::Value;
 
 use crate::BENTPIPE;
 use crate::{RTT, SLACK, SOON, on_site};
@@ -225,12 +224,8 @@ fn all_tunnels_together_take_no_more_memory_than_the_server_may() {
         let idle: Vec<_> = (0..40)
             .map(|_| route.connect(web.address))
             .collect::<Result<_>>()?;
-        let socket = site.topology.directory().join("server.sock");
         let memory = || -> Result<(u64, u64)> {
-            let mut command = Command::new(BENTPIPE);
-            command.args(["status", "--json", "--socket"]).arg(&socket);
-            let status: Value = serde_json::from_slice(&command.output()?.stdout)?;
-            let memory = &status["all_tunnels_memory"];
+            let memory = &site.server_report()?["all_tunnels_memory"];
             let figures = memory["used"].as_u64().zip(memory["ceiling"].as_u64());
             figures.with_context(|| format!("no figures in {memory}"))
         };

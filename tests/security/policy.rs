@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use bentpipe_emulator::topology::{WEB, WEB6, host};
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::peer::{Service, echo};
@@ -12,6 +12,7 @@ use bentpipe_testbed::proxy::{Answer, Proxy, SOCKS5};
 use bentpipe_testbed::reload::reload;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Site, SiteConfig};
+use serde_json::Value;
 
 use crate::BENTPIPE;
 use crate::{SOON, on_site};
@@ -100,35 +101,22 @@ fn expect(site: &Site, targets: &[(&str, u8)]) -> Result<()> {
 
 /// Waits until both ends have counted as many connections that were refused for this cause.
 fn counts(site: &Site, cause: &str, expected: u64) -> Result<()> {
-    let ends = [
-        (
-            site.topology.terminal(),
-            site.client_home().join("client.sock"),
-            "/flows/refused",
-        ),
-        (
-            site.topology.gateway(),
-            site.topology.directory().join("server.sock"),
-            "/clients/0/flows/refused",
-        ),
+    type Report = fn(&Site) -> Result<Value>;
+    let ends: [(Report, &str); 2] = [
+        (Site::client_report, "/flows/refused"),
+        (Site::server_report, "/clients/0/flows/refused"),
     ];
-    for (place, socket, at) in ends {
+    for (report, at) in ends {
         let deadline = Instant::now() + SOON;
         loop {
-            let socket = socket.to_str().context("a path")?;
-            let output = place
-                .command(BENTPIPE)
-                .args(["status", "--json", "--socket", socket])
-                .output()?;
-            let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+            let report = report(site)?;
             let counted = report.pointer(at).and_then(|causes| causes[cause].as_u64());
             if counted == Some(expected) {
                 break;
             }
-            let text = String::from_utf8_lossy(&output.stdout);
             ensure!(
                 Instant::now() < deadline,
-                "{at}: {counted:?} instead of {expected}: {text}"
+                "{at}: {counted:?} instead of {expected}: {report}"
             );
             thread::sleep(Duration::from_millis(200));
         }

@@ -29,17 +29,7 @@ fn of_threads(process: &Process, key: &str) -> Result<Vec<String>> {
     Ok(values)
 }
 
-fn report(socket: &std::path::Path) -> Result<Value> {
-    let mut command = std::process::Command::new(BENTPIPE);
-    command.args(["status", "--json", "--socket"]).arg(socket);
-    Ok(serde_json::from_slice(&command.output()?.stdout)?)
-}
-
-fn check(
-    process: &Process,
-    socket: &std::path::Path,
-    capabilities: &[(&str, u64)],
-) -> Result<bool> {
+fn check(process: &Process, report: &Value, capabilities: &[(&str, u64)]) -> Result<bool> {
     let bits = capabilities
         .iter()
         .fold(0, |bits, (_, bit)| bits | 1 << bit);
@@ -54,7 +44,7 @@ fn check(
         privileges.iter().all(|value| value == "1"),
         "{privileges:?}"
     );
-    let sandbox = report(socket)?["sandbox"].clone();
+    let sandbox = &report["sandbox"];
     let names: Vec<_> = sandbox["capabilities"]
         .as_array()
         .into_iter()
@@ -71,16 +61,13 @@ fn daemons_keep_what_they_need_and_reach_nothing_else() {
     on_site("sandbox", SiteConfig::new(BENTPIPE), |site| {
         site.start_server()?;
         site.start_client()?;
-        let (server, client) = (
-            site.topology.directory().to_owned(),
-            site.client_home().to_owned(),
-        );
-        let closed = check(site.server(), &server.join("server.sock"), &SERVER)?;
-        check(site.client(), &client.join("client.sock"), &CLIENT)?;
+        let closed = check(site.server(), &site.server_report()?, &SERVER)?;
+        check(site.client(), &site.client_report()?, &CLIENT)?;
         // A new file renamed into place, as editors do it, is read again, and so is a key.
         let file = site.server_file();
-        fs::copy(&file, server.join("server.new"))?;
-        fs::rename(server.join("server.new"), &file)?;
+        let new = file.with_extension("new");
+        fs::copy(&file, &new)?;
+        fs::rename(&new, &file)?;
         edit(&file, "name = \"terminal-1\"", "name = \"terminal-one\"")?;
         reload(site, "reloaded: +1 -1 ~0 clients")?;
         if !closed {

@@ -137,12 +137,7 @@ fn datagram(target: &str, port: u16, content: &[u8]) -> Vec<u8> {
 
 /// What `status` of the client says of associations.
 fn status(site: &Site) -> Value {
-    let socket = site.client_home().join("client.sock");
-    let socket = socket.to_str().expect("a path");
-    let arguments = ["status", "--json", "--socket", socket];
-    let said = site.topology.terminal().run(BENTPIPE, &arguments);
-    let report: Value = serde_json::from_str(&said.expect("a status")).expect("a report");
-    report["associations"].clone()
+    site.client_report().expect("a report")["associations"].take()
 }
 
 fn shown<T>(site: &Site, result: Result<T>) -> T {

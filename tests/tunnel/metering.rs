@@ -98,12 +98,7 @@ fn at_its_cap_the_tunnel_ends_and_nothing_leaves_in_clear() {
 
 /// The metering of the client's `status`.
 fn metering(site: &Site) -> Value {
-    let socket = site.client_home().join("client.sock");
-    let socket = socket.to_str().expect("a path");
-    let arguments = ["status", "--json", "--socket", socket];
-    let report = site.topology.terminal().run(BENTPIPE, &arguments);
-    let report: Value = serde_json::from_str(&report.expect("a status")).expect("a report");
-    report["metering"].clone()
+    site.client_report().expect("a report")["metering"].take()
 }
 
 #[test]

@@ -15,9 +15,7 @@ use bentpipe_testbed::privileged;
 use bentpipe_testbed::proxy::HTTP;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::Site;
-use serde_json::Value;
 
-use crate::BENTPIPE;
 use crate::proxies::site;
 
 /// Bytes of a body of which not more comes.
@@ -229,11 +227,7 @@ fn a_response_whose_server_is_killed_is_reset() {
 
 /// Flows that the client has open.
 fn flows(site: &Site) -> Result<u64> {
-    let socket = site.client_home().join("client.sock");
-    let socket = socket.to_string_lossy();
-    let arguments = ["status", "--json", "--socket", &*socket];
-    let report = site.topology.terminal().run(BENTPIPE, &arguments)?;
-    let report: Value = serde_json::from_str(&report)?;
+    let report = site.client_report()?;
     let active = report["flows"]["active"].as_u64();
     active.ok_or_else(|| anyhow::anyhow!("no figure in {report}"))
 }

@@ -70,11 +70,7 @@ fn expect_rules(site: &Site, expected: impl Fn(&[Decided]) -> bool) {
 }
 
 fn rules(site: &Site) -> Vec<Decided> {
-    let socket = site.client_home().join("client.sock");
-    let socket = socket.to_str().expect("a path");
-    let arguments = ["status", "--json", "--socket", socket];
-    let output = bentpipe(site.topology.terminal(), &arguments);
-    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    let report = site.client_report().expect("a report");
     let rules = report["rules"].as_array().expect("a list of rules").iter();
     let figure = |rule: &Value, name| rule[name].as_u64().expect("a figure");
     rules

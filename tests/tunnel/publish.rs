@@ -3,7 +3,6 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -85,26 +84,9 @@ fn config() -> SiteConfig {
 
 /// What `status` says of a port, at one end: state and reason.
 fn said(site: &Site, client: bool, protocol: &str, port: u16) -> Result<(String, String)> {
-    let (place, socket) = match client {
-        true => (
-            site.topology.terminal(),
-            site.client_home().join("client.sock"),
-        ),
-        false => (
-            site.topology.gateway(),
-            site.topology.directory().join("server.sock"),
-        ),
-    };
-    let mut command: Command = place.command(BENTPIPE);
-    let output = command
-        .args(["status", "--json", "--socket"])
-        .arg(socket)
-        .output()?;
-    let report: Value = serde_json::from_slice(&output.stdout)?;
-    let session = if client {
-        &report
-    } else {
-        &report["clients"][0]
+    let session = match client {
+        true => site.client_report()?,
+        false => site.server_report()?["clients"][0].clone(),
     };
     let ports = session["publish"].as_array().context("no ports")?;
     let meant = |entry: &&Value| entry["protocol"] == protocol && entry["port"] == port;

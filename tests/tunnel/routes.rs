@@ -23,7 +23,6 @@ use bentpipe_testbed::reload::reload;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Site, SiteConfig, TLS_PORT, geo, near};
 use bentpipe_testbed::{expect_tunnel_alone, privileged};
-use serde_json::Value;
 
 use crate::BENTPIPE;
 
@@ -63,14 +62,7 @@ fn config(server: bool, client: bool) -> SiteConfig {
 
 /// `routed` or `unrouted` of the client's status.
 fn said(site: &Site, key: &str) -> Result<Vec<String>> {
-    let socket = site.client_home().join("client.sock");
-    let mut command = site.topology.terminal().command(BENTPIPE);
-    let output = command
-        .args(["status", "--json", "--socket"])
-        .arg(socket)
-        .output()?;
-    let report: Value = serde_json::from_slice(&output.stdout)?;
-    let listed = report["packets"][key].as_array().cloned();
+    let listed = site.client_report()?["packets"][key].as_array().cloned();
     let listed = listed.unwrap_or_default().into_iter();
     Ok(listed
         .filter_map(|prefix| Some(prefix.as_str()?.to_owned()))
@@ -411,10 +403,7 @@ fn moves(site: &Site) -> Result<()> {
 
 /// Tunnels that the server has.
 fn sessions(site: &Site) -> Result<usize> {
-    let socket = site.topology.directory().join("server.sock");
-    let mut command = site.topology.gateway().command(BENTPIPE);
-    let command = command.args(["status", "--json", "--socket"]).arg(socket);
-    let report: Value = serde_json::from_slice(&command.output()?.stdout)?;
+    let report = site.server_report()?;
     let clients = report["clients"].as_array();
     Ok(clients.context("no list of clients")?.len())
 }

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use bentpipe_sys::privilege;
 use bentpipe_testbed::daemon::free_port;
 use bentpipe_testbed::namespace::namespace;
 use bentpipe_testbed::peer;
+use bentpipe_testbed::status::report;
 use serde_json::Value;
 
 use super::super::config_errors::home::{Home, PATIENCE, Running};
@@ -69,14 +69,9 @@ pub(super) fn ask(address: SocketAddr, request: &str, headers: &[(&str, &str)]) 
     answer
 }
 
-/// The document of `bentpipe status --json`.
+/// The report of the daemon of `home` in `role`.
 pub(super) fn status(home: &Home, role: &str) -> Value {
-    let output = Command::new(BENTPIPE)
-        .args(["status", "--json", "--socket", &format!("{role}.sock")])
-        .current_dir(home.directory.path())
-        .output()
-        .expect("bentpipe runs");
-    serde_json::from_slice(&output.stdout).expect("a report")
+    report(BENTPIPE, &home.path(&format!("{role}.sock"))).expect("a report")
 }
 
 /// A server and a client with their pages, and an origin that sends for as long as it is read.

@@ -95,12 +95,7 @@ fn steal(site: &Site) -> Result<()> {
     }
     change(ANOTHER_PREFIX)?;
     expect_echo(&site.routes())?;
-    let socket = site.client_home().join("client.sock");
-    let status = std::process::Command::new(BENTPIPE)
-        .args(["status", "--json", "--socket"])
-        .arg(socket)
-        .output()?;
-    let status: serde_json::Value = serde_json::from_slice(&status.stdout)?;
+    let status = site.client_report()?;
     for part in ["table inet bentpipe_client", "device bentpipe0"] {
         let repairs = status["kernel"].as_array().into_iter().flatten();
         let mut repairs = repairs.filter(|repair| repair["part"] == part);

@@ -8,7 +8,6 @@
 use std::fs;
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -19,6 +18,7 @@ use bentpipe_testbed::daemon::{Daemon, free_port};
 use bentpipe_testbed::keys;
 use bentpipe_testbed::peer::{listen, read_to_the_end, set_patience};
 use bentpipe_testbed::proxy::{Answer, Proxy};
+use bentpipe_testbed::status::report;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -267,13 +267,8 @@ impl Scene {
     }
 
     fn sle(&self, role: &str) -> Result<Value> {
-        let output = Command::new(BENTPIPE)
-            .args(["status", "--json", "--socket"])
-            .arg(self.home.path().join(format!("{role}.sock")))
-            .output()?;
-        let report: Value = serde_json::from_slice(&output.stdout)
-            .with_context(|| format!("{role}: {}", String::from_utf8_lossy(&output.stderr)))?;
-        Ok(report["sle"].clone())
+        let socket = self.home.path().join(format!("{role}.sock"));
+        Ok(report(BENTPIPE, &socket)?["sle"].take())
     }
 
     /// Waits until `seen` says so of the counts.

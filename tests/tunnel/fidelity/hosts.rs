@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_emulator::topology::{Process, WEB, WEB6, host};
 use bentpipe_sys::netns::NetNs;
-use bentpipe_testbed::keys;
 use bentpipe_testbed::site::{Site, TLS_PORT};
+use bentpipe_testbed::{keys, status};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -115,12 +115,7 @@ impl SealedHosts {
 
     /// What `status` says of the client.
     pub(super) fn status(&self) -> Result<Value> {
-        let mut command = Command::new(BENTPIPE);
-        command.args(["status", "--json", "--socket"]);
-        let socket = self.home.path().join("client.sock");
-        Ok(serde_json::from_slice(
-            &command.arg(socket).output()?.stdout,
-        )?)
+        status::report(BENTPIPE, &self.home.path().join("client.sock"))
     }
 
     /// Stops both, the client first, with their rules.

@@ -12,6 +12,7 @@ use bentpipe_link::Scenario;
 use bentpipe_sys::command::run_command;
 use bentpipe_testbed::keys;
 use bentpipe_testbed::site::near;
+use bentpipe_testbed::status::report;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -257,11 +258,8 @@ impl LayeredSite {
 
     /// Document that `status` prints for a daemon.
     pub(super) fn status(&self, role: Role) -> Result<Value> {
-        let mut command = Command::new(BENTPIPE);
-        let socket = self.site.topology.directory();
-        let socket = socket.join(format!("{}.sock", role.name()));
-        command.args(["status", "--json", "--socket"]).arg(socket);
-        Ok(serde_json::from_str(&run_command(&mut command)?)?)
+        let directory = self.site.topology.directory();
+        report(BENTPIPE, &directory.join(format!("{}.sock", role.name())))
     }
 
     /// Text that a daemon has logged since its start; empty if it does not run.

@@ -20,6 +20,7 @@ use bentpipe_testbed::keys;
 use bentpipe_testbed::peer::PATIENCE;
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::{Place, Route};
+use bentpipe_testbed::status::report;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -214,16 +215,8 @@ impl PepSite {
 
     /// Document that `status` prints for a PEP.
     pub(super) fn status(&self, pep: Pep) -> Result<Value> {
-        let mut command = Command::new(BENTPIPE);
-        command.args(["status", "--json", "--socket"]);
         let directory = self.topology.directory().join(pep.name());
-        let output = command.arg(directory.join("pep.sock")).output()?;
-        ensure!(
-            output.status.success(),
-            "status: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Ok(serde_json::from_slice(&output.stdout)?)
+        report(BENTPIPE, &directory.join("pep.sock"))
     }
 
     /// A figure of a PEP's `segments`, by its path.

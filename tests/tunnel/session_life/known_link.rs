@@ -1,7 +1,5 @@
 //! What the client takes the link for, what it wishes of the server, and that both show.
 
-use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,26 +15,14 @@ use crate::BENTPIPE;
 /// Figures are taken once a second.
 const SAMPLED: Duration = Duration::from_secs(5);
 
-fn status(socket: &Path) -> Result<Value> {
-    let mut command = Command::new(BENTPIPE);
-    command.args(["status", "--json", "--socket"]).arg(socket);
-    let output = command.output()?;
-    ensure!(output.status.success(), "{output:?}");
-    Ok(serde_json::from_slice(&output.stdout)?)
-}
-
 /// The tunnel as the client or the server tells of it, once `is` holds.
 fn tunnel(site: &Site, side: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
-    let (socket, pointer) = match side {
-        "client" => (site.client_home().join("client.sock"), "/tunnel"),
-        _ => {
-            let socket = site.topology.directory().join("server.sock");
-            (socket, "/clients/0/tunnel")
-        }
-    };
     let deadline = Instant::now() + SAMPLED;
     loop {
-        let report = status(&socket)?;
+        let (report, pointer) = match side {
+            "client" => (site.client_report()?, "/tunnel"),
+            _ => (site.server_report()?, "/clients/0/tunnel"),
+        };
         let found = report.pointer(pointer).filter(|tunnel| is(tunnel));
         if let Some(tunnel) = found {
             return Ok(tunnel.clone());

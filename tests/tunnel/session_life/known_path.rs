@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_testbed::site::{Site, SiteConfig};
@@ -37,12 +36,6 @@ fn path(file: &Path) -> Result<(f64, f64)> {
     Ok((figure("rate_bit_s")? / 1e6, figure("rtt_us")? / 1e3))
 }
 
-fn status(socket: &Path) -> Result<serde_json::Value> {
-    let mut command = Command::new(BENTPIPE);
-    command.args(["status", "--json", "--socket"]).arg(socket);
-    Ok(serde_json::from_slice(&command.output()?.stdout)?)
-}
-
 #[test]
 fn restarted_daemons_know_their_path() {
     let config = SiteConfig {
@@ -66,7 +59,7 @@ fn restarted_daemons_know_their_path() {
         site.client().wait_for_line("resumed at ", SOON)?;
         Transfer::start(&route(site, RTT), Way::Download, BYTES)?.finish_whole()?;
         // The server's log came before it knew what the client wishes it to send with.
-        let status = status(&site.topology.directory().join("server.sock"))?;
+        let status = site.server_report()?;
         let resumed = &status["clients"][0]["tunnel"]["resumed_rate_bit_s"];
         ensure!(resumed.as_u64() > Some(7_000_000), "{status:#}");
         // A file that is not ours, or half of one, is no reason not to start.

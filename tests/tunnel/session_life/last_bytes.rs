@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use super::drain::Side;
 use super::sealed::sealing;
-use super::{RTT, SOON, client_status, echo_address, on_site, route};
+use super::{RTT, SOON, echo_address, on_site, route};
 use crate::BENTPIPE;
 
 /// Bytes of a download: more than the host's kernel takes unread, less than the client's kernel holds for it.
@@ -84,7 +84,7 @@ fn half_closed(route: &Route, way: Way) -> Result<JoinHandle<Result<()>>> {
 fn until_no_flow(site: &Site) -> Result<()> {
     let deadline = Instant::now() + SOON;
     loop {
-        let status = client_status(site)?;
+        let status = site.client_report()?;
         let count = |part: &serde_json::Value, name: &str| part[name].as_u64().unwrap_or(0);
         let (tunnel, sealed) = (&status["flows"], &status["sle"]);
         let opened = count(tunnel, "opened_total") + count(sealed, "flows_total");
@@ -182,7 +182,7 @@ fn a_slow_host_of_a_sealed_flow_gets_the_last_bytes_though_the_server_is_killed(
         let mut host = route(site, RTT).connect_slowly(web.address)?;
         host.shutdown(Shutdown::Write)?;
         thread::sleep(PATIENTLY);
-        let sealed = client_status(site)?["sle"]["flows_active"].as_u64();
+        let sealed = site.client_report()?["sle"]["flows_active"].as_u64();
         ensure!(
             sealed == Some(1),
             "{sealed:?} sealed flows: the kernel has all"

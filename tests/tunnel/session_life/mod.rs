@@ -120,15 +120,6 @@ fn connect(site: &Site, address: SocketAddr, outage: Duration) -> Result<TcpStre
     route(site, outage).connect(address)
 }
 
-/// Document that `status` prints for the client.
-fn client_status(site: &Site) -> Result<serde_json::Value> {
-    let mut command = std::process::Command::new(BENTPIPE);
-    command.args(["status", "--json", "--socket"]);
-    let socket = site.client_home().join("client.sock");
-    let output = command.arg(socket).output()?;
-    Ok(serde_json::from_slice(&output.stdout)?)
-}
-
 #[test]
 fn flows_survive_a_minute_of_outage() {
     on_site("outage", SiteConfig::new(BENTPIPE), |site| {
@@ -200,7 +191,7 @@ fn survives(site: &mut Site, event: impl FnOnce(&Site) -> Result<()>) -> Result<
 fn figures_of_status_do_not_begin_anew_with_a_tunnel() {
     on_site("one epoch", SiteConfig::new(BENTPIPE), |site| {
         let figures = |site: &Site| -> Result<[u64; 3]> {
-            let report = client_status(site)?;
+            let report = site.client_report()?;
             let ledger = report["ledger_bytes"]["received"].as_object();
             let received: u64 = ledger
                 .context("a ledger")?

@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use bentpipe_testbed::transfer::{Transfer, Way};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::wire::tunnel;
 use super::{everything, on_site, wire_is};
@@ -56,12 +55,9 @@ fn status_tells_who_was_refused_at_the_port() {
         let expected = json!({
             "crowded": 0, "displaced": 0, "incomplete": 1, "handshake": 1, "content": 0, "unproven": 0, "no_fallback": 1, "busy": 0
         });
-        let socket = site.topology.directory().join("server.sock");
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            let mut command = Command::new(BENTPIPE);
-            command.args(["status", "--json", "--socket"]).arg(&socket);
-            let status: Value = serde_json::from_slice(&command.output()?.stdout)?;
+            let status = site.server_report()?;
             if status["tls"]["refused_total"] == expected && status["tls"]["clients_total"] == 1 {
                 return Ok(());
             }

@@ -15,9 +15,7 @@ use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{PORT, Site, SiteConfig};
 use bentpipe_testbed::transfer::{Transfer, Way};
 
-use super::{
-    RTT, SLACK, SOON, client_status, connect, echo_address, exchange, on_site, route, talk,
-};
+use super::{RTT, SLACK, SOON, connect, echo_address, exchange, on_site, route, talk};
 use crate::BENTPIPE;
 
 /// TCP port of the server for outer connections.
@@ -40,7 +38,7 @@ pub(crate) fn sealing() -> SiteConfig {
 
 /// A figure of the client's `status` about sealed flows.
 fn figure(site: &Site, name: &str) -> Result<u64> {
-    Ok(client_status(site)?["sle"][name]
+    Ok(site.client_report()?["sle"][name]
         .as_u64()
         .unwrap_or_default())
 }

@@ -43,10 +43,6 @@ pub(super) fn echo_service(site: &Site) -> Result<Service> {
     Service::start(&Place::from(site.topology.web()), echo_address(), echo)
 }
 
-fn report(site: &Site) -> Result<Value> {
-    Ok(serde_json::from_str(&status(site, &["--json"])?.1)?)
-}
-
 /// Bytes that the terminal has sent over the satellite, IP packets whole.
 fn sent(site: &Site) -> Result<u64> {
     let arguments = ["-s", "-j", "link", "show", LINK_DEVICE];
@@ -80,7 +76,7 @@ fn waits_cheaply(
     ensure!((7_000..most).contains(&bytes), "{bytes} bytes in {time:?}");
     let lines = complaints(client);
     ensure!(lines.len() == 1, "{lines:?}");
-    let report = report(site)?;
+    let report = site.client_report()?;
     let (tunnel, ledger) = (&report["tunnel"], &report["ledger_bytes"]["sent"]);
     ensure!(tunnel["state"] == "connecting", "{tunnel}");
     let error = tunnel["last_error"].as_str().context("a reason")?;
@@ -172,7 +168,7 @@ fn a_silent_tunnel_is_called_silent_and_then_back() {
             ensure!(code == 1 && line.contains("silent for"), "{code}: {line}");
             let (_, text) = status(site, &[])?;
             ensure!(text.contains("silent for"), "{text}");
-            let tunnel = report(site)?["tunnel"].clone();
+            let tunnel = site.client_report()?["tunnel"].take();
             ensure!(tunnel["state"] == "silent", "{tunnel}");
             let heard = tunnel["last_heard_s"].as_u64().context("a time")?;
             ensure!((5..=16).contains(&heard), "{tunnel}");
@@ -216,7 +212,7 @@ fn is_named_for_its_own_firewall(site: &mut Site) -> Result<()> {
     let is_blamed = |site: &Site, state: &str| {
         let (code, line) = status(site, &["--check"])?;
         ensure!(code == 1 && line.contains(FAULT), "{code}: {line}");
-        let tunnel = report(site)?["tunnel"].clone();
+        let tunnel = site.client_report()?["tunnel"].take();
         ensure!(tunnel["state"] == state, "{tunnel}");
         let error = tunnel["last_error"].as_str().context("a reason")?;
         ensure!(error.starts_with(FAULT), "{error}");

@@ -23,9 +23,7 @@ use bentpipe_testbed::transfer::{Transfer, Way};
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
-use super::{
-    RTT, SLACK, SOON, client_status, connect, echo_address, exchange, on_site, route, talk,
-};
+use super::{RTT, SLACK, SOON, connect, echo_address, exchange, on_site, route, talk};
 use crate::BENTPIPE;
 
 /// Time for which a client waits for an answer.
@@ -50,13 +48,13 @@ fn taking_in(interface: &str, more: &str) -> SiteConfig {
 
 /// A figure of the client's `status` about sealed flows.
 fn figure(site: &Site, name: &str) -> Result<u64> {
-    let status = client_status(site)?;
+    let status = site.client_report()?;
     Ok(status["sle"][name].as_u64().unwrap_or_default())
 }
 
 /// Every flow of a site's client was sealed, `least` of them at least.
 pub(crate) fn all_are_sealed(site: &Site, least: u64) -> Result<()> {
-    says_all_are_sealed(&client_status(site)?, least)
+    says_all_are_sealed(&site.client_report()?, least)
 }
 
 /// The `status` of a client says that every flow was sealed, `least` of them at least.
@@ -71,7 +69,7 @@ pub(crate) fn says_all_are_sealed(status: &Value, least: u64) -> Result<()> {
 
 /// Flows of a site's client that were sealed, and those that had to go through the tunnel.
 pub(crate) fn sealed_and_not(site: &Site) -> Result<[u64; 2]> {
-    counts(&client_status(site)?)
+    counts(&site.client_report()?)
 }
 
 fn counts(status: &Value) -> Result<[u64; 2]> {
@@ -84,25 +82,15 @@ fn counts(status: &Value) -> Result<[u64; 2]> {
 
 /// The client's `status` says why not all is as it is to be.
 fn gives_as_reason(site: &Site, text: &str) -> Result<()> {
-    let status = client_status(site)?;
+    let status = site.client_report()?;
     let reason = status["sle"]["reason"].as_str().unwrap_or_default();
     ensure!(reason.contains(text), "the reason is `{reason}`");
     Ok(())
 }
 
-/// Document that `status` prints for the server.
-fn server_status(site: &Site) -> Result<Value> {
-    let mut command = std::process::Command::new(BENTPIPE);
-    command.args(["status", "--json", "--socket"]);
-    let socket = site.topology.directory().join("server.sock");
-    Ok(serde_json::from_slice(
-        &command.arg(socket).output()?.stdout,
-    )?)
-}
-
 /// Outer connections that the server has refused for `cause`.
 fn refused(site: &Site, cause: &str) -> Result<u64> {
-    let status = server_status(site)?;
+    let status = site.server_report()?;
     let count = status["sle"]["refused_total"][cause].as_u64();
     count.with_context(|| format!("no `{cause}` in {}", status["sle"]))
 }
@@ -271,7 +259,7 @@ fn rules_that_others_flush_are_put_back() {
         exchange(&mut before)?;
         exchange(&mut talk(&route(site, RTT))?)?;
         ensure!(figure(site, "flows_total")? == 2, "not sealed");
-        let status = server_status(site)?;
+        let status = site.server_report()?;
         let repairs = status["kernel"].as_array().context("no repairs")?;
         let of = |part: &str| repairs.iter().any(|repair| repair["part"] == part);
         ensure!(of("table inet bentpipe_sle"), "{repairs:?}");

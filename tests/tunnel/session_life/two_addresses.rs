@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,6 @@ use bentpipe_emulator::topology::{GATEWAY_SAT, GATEWAY_SAT6, WEB, WEB6};
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::peer::read_exactly;
 use bentpipe_testbed::site::{PORT, Site, SiteConfig, geo, near};
-use serde_json::Value;
 
 use super::silence::{LEFT, echo_service};
 use super::{SOON, connect};
@@ -64,10 +62,7 @@ fn shut(site: &Site) -> Result<()> {
 
 /// Tunnels that the server lists.
 fn listed(site: &Site) -> Result<usize> {
-    let mut command = Command::new(BENTPIPE);
-    let socket = site.topology.directory().join("server.sock");
-    command.args(["status", "--json", "--socket"]).arg(socket);
-    let status: Value = serde_json::from_slice(&command.output()?.stdout)?;
+    let status = site.server_report()?;
     Ok(status["clients"].as_array().context("clients")?.len())
 }
 

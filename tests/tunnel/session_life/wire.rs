@@ -19,9 +19,7 @@ use bentpipe_testbed::site::{PORT, Site, SiteConfig, TLS_PORT};
 use bentpipe_testbed::transfer::{Transfer, Way};
 use serde_json::Value;
 
-use super::{
-    RTT, SLACK, SOON, client_status, connect, echo_address, exchange, on_site, route, talk,
-};
+use super::{RTT, SLACK, SOON, connect, echo_address, exchange, on_site, route, talk};
 use crate::BENTPIPE;
 
 /// A web server's port behind that door.
@@ -82,7 +80,7 @@ fn expect_wires_alone(watched: Capture) -> Result<()> {
 
 /// What `status` says of the client's tunnel.
 pub(super) fn tunnel(site: &Site) -> Result<Value> {
-    Ok(client_status(site)?["tunnel"].take())
+    Ok(site.client_report()?["tunnel"].take())
 }
 
 /// The client's `status` names this wire within a few seconds.
