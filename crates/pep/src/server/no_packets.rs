@@ -122,6 +122,12 @@ impl Packets {
 
     pub(super) fn leave(&self, _place: (u8, ConnectionId)) {}
 
+    pub(super) fn withdraw(&self, _filter: &mut Filter, _place: (u8, ConnectionId)) -> bool {
+        match self.0 {}
+    }
+
+    pub(super) fn on_outage(&self, _place: (u8, ConnectionId), _outage: bool) {}
+
     pub(super) fn take(&self, _filter: &mut Filter, _now: Instant, _connection: &mut Connection) {}
 
     pub(super) fn take_layered(
