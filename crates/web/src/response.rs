@@ -10,6 +10,9 @@ pub const MAX_INTERIM: usize = 32;
 /// Longest head of a response, bytes.
 pub const MAX_RESPONSE: usize = 64 * 1024;
 
+/// Media types of responses that go on for as long as somebody looks: pictures of a camera, and events.
+const ENDLESS: [&str; 2] = ["multipart/x-mixed-replace", "text/event-stream"];
+
 /// Bytes that are no response, or not one whose end is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a response of HTTP/1")]
@@ -115,11 +118,15 @@ impl Response {
     /// True if tags of this page can be read, and objects be asked for by the cookies that the browser sent.
     #[must_use]
     pub fn is_readable_page(&self) -> bool {
-        let html = self.fields.value("content-type").is_some_and(|value| {
-            let kind = value.split(|&c| c == b';').next().unwrap_or_default();
-            kind.trim_ascii().eq_ignore_ascii_case(b"text/html")
-        });
-        self.status == 200 && html && !self.fields.has("set-cookie")
+        self.status == 200 && self.is_of_type("text/html") && !self.fields.has("set-cookie")
+    }
+
+    /// True if the content has this media type, whatever its parameters.
+    fn is_of_type(&self, kind: &str) -> bool {
+        self.fields.value("content-type").is_some_and(|value| {
+            let own = value.split(|&c| c == b';').next().unwrap_or_default();
+            own.trim_ascii().eq_ignore_ascii_case(kind.as_bytes())
+        })
     }
 
     /// Codings of the content, in the order in which they were applied.
@@ -132,7 +139,8 @@ impl Response {
     pub fn is_storable(&self) -> bool {
         let long = matches!(self.body(), Body::Length(length) if length > MAX_OBJECT);
         let varies = self.fields.tokens("vary").iter().any(|field| field == "*");
-        self.status == 200 && !self.fields.has("set-cookie") && !varies && !long
+        let endless = ENDLESS.iter().any(|kind| self.is_of_type(kind));
+        self.status == 200 && !self.fields.has("set-cookie") && !varies && !long && !endless
     }
 
     /// True if the response to `assumed` answers `asked` as well.
@@ -236,6 +244,15 @@ mod tests {
             ),
             (ok, "Vary: *\r\n", "", "", false),
             (ok, "Set-Cookie: a=1\r\n", "", "", false),
+            (
+                ok,
+                "Content-Type: Multipart/X-Mixed-Replace;boundary=x\r\n",
+                "",
+                "",
+                false,
+            ),
+            (ok, "Content-Type: text/event-stream\r\n", "", "", false),
+            (ok, "Content-Type: multipart/mixed\r\n", "", "", true),
             ("HTTP/1.1 206 Part", "", "", "", false),
             ("HTTP/1.1 302 Found", "", "", "", false),
         ];

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::{Closing, Frame, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE, Request, Response};
+use crate::{Body, Closing, Frame, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE, Request, Response};
 
 /// Time for which an object that is whole waits to be asked for.
 pub const LIFE: Duration = Duration::from_secs(60);
@@ -38,6 +38,8 @@ pub enum Asked {
         moved: Instant,
         /// Moment at which something of it has come last, or, before its first byte, at which an object of its page was promised, has begun or ended.
         turned: Instant,
+        /// Moment at which an object has begun whose head does not say how long it is: it may go on for ever.
+        endless: Option<Instant>,
     },
     /// An answer, given once.
     Ready(Answer),
@@ -88,6 +90,8 @@ struct Object {
     bytes: Vec<u8>,
     /// Moment at which bytes of it have come last, or its promise.
     moved: Instant,
+    /// Moment at which its first bytes have come.
+    began: Option<Instant>,
     /// Since when it is whole, and whether the origin has closed.
     whole: Option<(Instant, bool)>,
 }
@@ -195,6 +199,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
             return Asked::Promised {
                 moved: moved.unwrap_or(object.moved),
                 turned: turned.unwrap_or(object.moved),
+                endless: object.began.filter(|_| !object.says_its_length()),
             };
         }
         let Some(object) = self.drop_object(&place) else {
@@ -269,6 +274,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
             assumed,
             bytes: Vec::new(),
             moved: now,
+            began: None,
             whole: None,
         };
         if self.bytes + object.held() > MAX_STORED {
@@ -303,6 +309,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
             return;
         };
         object.moved = now;
+        object.began.get_or_insert(now);
         self.bytes -= object.held();
         object.bytes.extend_from_slice(bytes);
         self.bytes += object.held();
@@ -369,10 +376,19 @@ impl Object {
         if self.bytes.is_empty() {
             return self.whole.is_none();
         }
-        match Response::parse(&self.bytes) {
-            Ok(Some((response, _))) => response.answers(&self.assumed, request),
-            Ok(None) | Err(_) => false,
-        }
+        let response = self.response();
+        response.is_some_and(|response| response.answers(&self.assumed, request))
+    }
+
+    /// Head, if it is one and all of it has come.
+    fn response(&self) -> Option<Response> {
+        let parsed = Response::parse(&self.bytes).ok().flatten();
+        parsed.map(|(response, _)| response)
+    }
+
+    fn says_its_length(&self) -> bool {
+        let body = self.response().map(|response| response.body());
+        matches!(body, Some(Body::Length(_)))
     }
 }
 

@@ -12,7 +12,7 @@ use bentpipe_testbed::site::Site;
 use super::S;
 use super::browser::{Browser, HTML, exchange, get};
 use super::cases::{BOTH, as_it_is, figure, on_both, on_site, served};
-use super::origin::{Origin, answer, page};
+use super::origin::{CAMERA, Origin, answer, page};
 use super::sealed::{AS_IT_SHOULD_BE, Sealed};
 use super::speech::{Over, Speech};
 
@@ -135,6 +135,29 @@ fn an_object_behind_others_that_never_end_is_asked_for_after_all() {
             println!("behind objects that never end: {took:?}");
             ensure!(took < TURN + 4 * S + SLACK, "the object took {took:?}");
             super::expect_once(origin, &["/trickle/5", "/o/behind"])
+        },
+    );
+}
+
+#[test]
+fn the_picture_of_a_camera_moves_at_once() {
+    on_both(
+        "a camera in a page",
+        Duration::ZERO,
+        |_, origin, browser| {
+            let mut stream = browser.connect()?;
+            exchange(&mut stream, &get("/names/camera+1,o+beside", HTML))?;
+            let mut camera = browser.connect()?;
+            let began = Instant::now();
+            camera.write_all(get("/camera/1", "").as_bytes())?;
+            let heard = read_exactly(&mut camera, CAMERA.len() + 300)?;
+            let took = began.elapsed();
+            println!("the first pictures of a camera: {took:?}");
+            ensure!(heard.starts_with(CAMERA));
+            ensure!(took < 2 * S + SLACK, "the pictures took {took:?}");
+            ensure!(origin.count("/camera/1") == 2, "not asked for ahead");
+            expect_answer(&mut stream, "/o/beside", "")?;
+            super::expect_once(origin, &["/o/beside"])
         },
     );
 }

@@ -201,6 +201,14 @@ fn speaks(head: &str, stream: &mut Speech, counts: &Counts) -> Result<bool> {
         }
         return Ok(false);
     }
+    if target.starts_with("/camera/") {
+        // A picture after another, for as long as anybody looks.
+        stream.write_all(CAMERA)?;
+        while stream.write_all(PICTURE).is_ok() {
+            thread::sleep(Duration::from_millis(100));
+        }
+        return Ok(false);
+    }
     if target == "/endless" || ahead && target.starts_with("/endless/") {
         // Until whoever asked has had enough.
         loop {
@@ -218,6 +226,13 @@ fn speaks(head: &str, stream: &mut Speech, counts: &Counts) -> Result<bool> {
     counts.silent.fetch_sub(1, Ordering::Relaxed);
     Ok(false)
 }
+
+/// Head of the pictures of a camera, which moves them in a browser.
+pub(super) const CAMERA: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=next\r\n\r\n";
+
+/// One of these pictures.
+const PICTURE: &[u8] = b"--next\r\nContent-Type: image/jpeg\r\nContent-Length: 4\r\n\r\njpeg\r\n";
 
 /// Bytes of an object that come a second apart.
 const TRICKLE: usize = 120;

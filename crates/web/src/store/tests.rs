@@ -122,6 +122,7 @@ fn promised(moment: Instant) -> Asked {
     Asked::Promised {
         moved: moment,
         turned: moment,
+        endless: None,
     }
 }
 
@@ -154,7 +155,9 @@ fn who_waits_hears_when_something_has_come_last() {
     assert!(store.on_frame(at(1), page, promise(3, "/c")));
     let moments =
         |store: &mut Store<u8>, target: &str| match store.ask(at(9), &0, &request(target, "")) {
-            Asked::Promised { moved, turned } => [moved, turned].map(|it| (it - start).as_secs()),
+            Asked::Promised { moved, turned, .. } => {
+                [moved, turned].map(|it| (it - start).as_secs())
+            }
             other => panic!("{other:?}"),
         };
     assert_eq!(
@@ -180,6 +183,30 @@ fn who_waits_hears_when_something_has_come_last() {
     assert!(store.on_frame(at(6), page, Frame::Failed { id: 2 }));
     assert!(store.on_frame(at(7), page, more(1)));
     assert_eq!(moments(&mut store, "/c"), [7, 6]);
+}
+
+#[test]
+fn who_waits_hears_since_when_an_object_comes_that_may_never_end() {
+    let page = request("/", "");
+    for (fields, endless) in [
+        ("Content-Length: 9\r\n", false),
+        ("Transfer-Encoding: chunked\r\n", true),
+        ("", true),
+    ] {
+        let (mut store, start) = (Store::default(), start());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let page = store.begin(0, page.clone());
+        let since = |store: &mut Store<u8>| match store.ask(at(9), &0, &request("/a", "")) {
+            Asked::Promised { endless, .. } => endless,
+            other => panic!("{other:?}"),
+        };
+        assert!(store.on_frame(at(0), page, promise(1, "/a")));
+        assert_eq!(since(&mut store), None, "nothing has come");
+        let bytes = format!("HTTP/1.1 200 OK\r\n{fields}\r\n").into();
+        assert!(store.on_frame(at(1), page, Frame::Head { id: 1, bytes }));
+        assert!(store.on_frame(at(2), page, data(1, 2)));
+        assert_eq!(since(&mut store), endless.then_some(at(1)), "{fields}");
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod dssl;
 mod hello;
 mod meeting;
 mod multiplexed;
+mod patience;
 mod piped;
 mod receive;
 mod relayed;
@@ -49,6 +50,7 @@ pub(crate) use browser::{Browser, Parts};
 use browser::{Gone, Next, TrustedParts};
 use dssl::Dssl;
 pub(crate) use meeting::Meeting;
+use patience::Patience;
 pub(crate) use road::{HubAtHand, PageRoad};
 use trusted::Trusted;
 
@@ -60,20 +62,6 @@ const TLS_PORT: u16 = 443;
 
 /// Time by which a page may be ahead of promises that come by another connection.
 const EITHER_FIRST: Duration = Duration::from_millis(60);
-
-/// Time for which nothing may come of a page an object of which the server has promised and a request waits for; then the server is
-/// asked for the object once more, as it would have been without a promise. Most outages of a link are shorter.
-const PROMISED_SILENCE: Duration = Duration::from_secs(6);
-
-/// Time for which none of a page's objects may begin or end while a request waits for one of which nothing has come; then the server is asked
-/// for it. What stands in front of it may go on for ever, as the picture of a camera does.
-const PROMISED_TURN: Duration = Duration::from_secs(30);
-
-/// Time for which nothing may come of an object that a hub has promised and a request waits for; then the page's own connection is asked.
-const SEALED_SILENCE: Duration = Duration::from_secs(3);
-
-/// Time for which a request waits for such an object at most: what is left of it comes sooner by the page's own connection.
-const SEALED_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Frames of a page that wait for a browser, 16 KiB each at most: as much as a socket takes.
 const QUEUE: usize = 16;
@@ -238,13 +226,7 @@ impl Pages {
         // Of DSSL a promise and the page come by two connections, and either may be the first.
         let now = Instant::now();
         let held = (sealed && !request.is_page()).then(|| now + EITHER_FIRST);
-        // A hub may promise and not deliver, a piece every now and then included.
-        let patience = sealed.then(|| now + SEALED_PATIENCE);
-        let silence = if sealed {
-            SEALED_SILENCE
-        } else {
-            PROMISED_SILENCE
-        };
+        let patience = Patience::new(now, sealed);
         loop {
             let changed = self.changed.notified();
             let asked = self.store.borrow_mut().ask(process::now(), owner, request);
@@ -257,10 +239,13 @@ impl Pages {
                     }
                     let _ = timeout_at(until, changed).await;
                 }
-                Asked::Promised { moved, turned } => {
-                    let moves_by = Instant::from_std(moved) + silence;
-                    let until = moves_by.min(Instant::from_std(turned) + PROMISED_TURN);
-                    let until = patience.map_or(until, |patience| until.min(patience));
+                Asked::Promised {
+                    moved,
+                    turned,
+                    endless,
+                } => {
+                    let moments = (moved.into(), turned.into());
+                    let until = patience.until(moments, endless.map(Instant::from_std));
                     if Instant::now() >= until {
                         return None;
                     }
