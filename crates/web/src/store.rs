@@ -1,12 +1,15 @@
 //! Objects that have come to a client before its browser has asked: promised, coming or whole; each is handed out once.
 
+mod object;
+
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::{Body, Closing, Frame, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE, Request, Response};
+use crate::{Closing, Frame, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE, Request};
+use object::Object;
 
 /// Time for which an object that is whole waits to be asked for.
 pub const LIFE: Duration = Duration::from_secs(60);
@@ -80,20 +83,6 @@ struct Page<K> {
     moved: Option<Instant>,
     /// Moment at which one of them was promised, has begun or ended last.
     turned: Option<Instant>,
-}
-
-struct Object {
-    page: PageId,
-    id: u64,
-    assumed: Request,
-    /// What has come of it, copied: pieces would hold all that came beside them.
-    bytes: Vec<u8>,
-    /// Moment at which bytes of it have come last, or its promise.
-    moved: Instant,
-    /// Moment at which its first bytes have come.
-    began: Option<Instant>,
-    /// Since when it is whole, and whether the origin has closed.
-    whole: Option<(Instant, bool)>,
 }
 
 /// Store of a client. `K` tells apart who may be given what: the LAN host and the address that it connected to.
@@ -358,37 +347,6 @@ impl<K: Clone + Eq + Hash> Store<K> {
             page.coming.remove(&object.id);
         }
         Some(object)
-    }
-}
-
-impl Object {
-    fn size(&self) -> u64 {
-        self.bytes.len() as u64
-    }
-
-    /// Bytes of memory that it takes.
-    fn held(&self) -> u64 {
-        (self.bytes.capacity() + self.assumed.held()) as u64
-    }
-
-    /// True as far as is known: nobody waits for the rest of what is not for him.
-    fn answers(&self, request: &Request) -> bool {
-        if self.bytes.is_empty() {
-            return self.whole.is_none();
-        }
-        let response = self.response();
-        response.is_some_and(|response| response.answers(&self.assumed, request))
-    }
-
-    /// Head, if it is one and all of it has come.
-    fn response(&self) -> Option<Response> {
-        let parsed = Response::parse(&self.bytes).ok().flatten();
-        parsed.map(|(response, _)| response)
-    }
-
-    fn says_its_length(&self) -> bool {
-        let body = self.response().map(|response| response.body());
-        matches!(body, Some(Body::Length(_)))
     }
 }
 
