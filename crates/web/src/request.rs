@@ -1,5 +1,7 @@
 //! Requests of browsers: which of them may be answered ahead, and which one a browser is assumed to make next.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use crate::Scheme;
@@ -193,6 +195,19 @@ impl Request {
         !fresh && !self.is_partial()
     }
 
+    /// Age up to which an answer is taken, if the request names one.
+    #[must_use]
+    pub fn max_age(&self) -> Option<Duration> {
+        let tokens = self.fields.tokens("cache-control");
+        let age = tokens
+            .iter()
+            .find_map(|token| token.strip_prefix("max-age="))?;
+        // What is no number permits nothing (RFC 9111 section 4.2.1).
+        Some(Duration::from_secs(
+            age.trim_matches('"').parse().unwrap_or(0),
+        ))
+    }
+
     /// True if `other` has the same values of `field`, in the same order.
     #[must_use]
     pub fn agrees(&self, other: &Self, field: &str) -> bool {
@@ -309,6 +324,20 @@ mod tests {
             "Pragma: no-cache",
         ] {
             assert!(!request(&format!("{field}\r\n")).takes_stored(), "{field}");
+        }
+    }
+
+    #[test]
+    fn a_reload_says_how_old_an_answer_may_be() {
+        for (field, seconds) in [
+            ("", None),
+            ("Cache-Control: max-age=0\r\n", Some(0)),
+            ("Cache-Control: no-transform, Max-Age=60\r\n", Some(60)),
+            ("Cache-Control: max-age=\"5\"\r\n", Some(5)),
+            ("Cache-Control: max-age=soon\r\n", Some(0)),
+        ] {
+            let age = seconds.map(Duration::from_secs);
+            assert_eq!(request(field).max_age(), age, "{field}");
         }
     }
 

@@ -14,6 +14,10 @@ use object::Object;
 /// Time for which an object that is whole waits to be asked for.
 pub const LIFE: Duration = Duration::from_secs(60);
 
+/// Time for which an object may have been whole beyond what `max-age` of a request permits, as that of a reload does: what comes with the
+/// reload itself comes before its requests.
+const AHEAD: Duration = Duration::from_secs(10);
+
 /// Most bytes of memory for all objects, of all pages: four pages at their limit.
 pub const MAX_STORED: u64 = 64 << 20;
 
@@ -63,7 +67,7 @@ pub struct Figures {
     pub wasted_bytes: u64,
     /// Not used, because the request was another than was assumed, or the answer is for nobody else.
     pub unequal: u64,
-    /// Not asked for within [`LIFE`].
+    /// Not asked for within [`LIFE`], or before a newer one was promised.
     pub expired: u64,
     /// Promises that were not kept.
     pub failed: u64,
@@ -179,7 +183,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
         let alike = request.takes_stored()
             && assumed.host() == request.host()
             && assumed.agrees(request, "cookie");
-        let answers = alike && object.answers(request);
+        let answers = alike && object.is_young(now, request) && object.answers(request);
         if answers && object.whole.is_none() {
             let page = self.pages.get(&object.page);
             let page = page.filter(|_| object.bytes.is_empty());
@@ -206,6 +210,15 @@ impl<K: Clone + Eq + Hash> Store<K> {
                 self.figures.wasted_bytes += object.size();
                 Asked::Absent
             }
+        }
+    }
+
+    /// Gives up the object that `request` of `owner` has waited for: the browser is about to be given a newer answer, and none behind that may
+    /// be older.
+    pub fn give_up(&mut self, owner: &K, request: &Request) {
+        let place = (owner.clone(), request.target().to_owned());
+        if self.objects.contains_key(&place) {
+            self.drop_failed(&place);
         }
     }
 
@@ -253,8 +266,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
         page.moved = Some(now);
         self.figures.promised += 1;
         let place = (page.owner.clone(), assumed.target().to_owned());
-        // Another page was first: the browser gets that one's.
-        if self.objects.contains_key(&place) {
+        if !self.make_way(&place) {
             return true;
         }
         let object = Object {
@@ -270,9 +282,24 @@ impl<K: Clone + Eq + Hash> Store<K> {
             self.figures.failed += 1;
             return true;
         }
-        page.coming.insert(id, place.clone());
         self.bytes += object.held();
-        self.objects.insert(place, object);
+        self.objects.insert(place.clone(), object);
+        if let Some(page) = self.pages.get_mut(&page_id) {
+            page.coming.insert(id, place);
+        }
+        true
+    }
+
+    /// Drops the object at a place for one that is newer; false: it is coming, for a page that is loaded at the same time, and answers both.
+    fn make_way(&mut self, place: &Place<K>) -> bool {
+        let there = self.objects.get(place);
+        if there.is_some_and(|object| object.whole.is_none()) {
+            return false;
+        }
+        if let Some(older) = self.drop_object(place) {
+            self.figures.expired += 1;
+            self.figures.wasted_bytes += older.size();
+        }
         true
     }
 

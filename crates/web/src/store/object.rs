@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::PageId;
+use super::{AHEAD, PageId};
 use crate::{Body, Request, Response};
 
 /// Object that was promised, and what has come of it.
@@ -28,6 +28,16 @@ impl Object {
     /// Bytes of memory that it takes.
     pub(super) fn held(&self) -> u64 {
         (self.bytes.capacity() + self.assumed.held()) as u64
+    }
+
+    /// True unless `request`, which is made `now`, is for something newer.
+    pub(super) fn is_young(&self, now: Instant, request: &Request) -> bool {
+        let age = self
+            .whole
+            .map(|(since, _)| now.saturating_duration_since(since));
+        let most = request.max_age();
+        age.zip(most)
+            .is_none_or(|(age, most)| age <= most.saturating_add(AHEAD))
     }
 
     /// True as far as is known: nobody waits for the rest of what is not for him.

@@ -1,5 +1,7 @@
 //! Tables of what a browser is given, and orders of frames that are drawn: bytes out are bytes in, once, within bounds.
 
+mod newest;
+
 use super::*;
 use crate::{Scheme, Verdict, judge};
 use rand_core::{Rng as _, SeedableRng as _};

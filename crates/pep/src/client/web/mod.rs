@@ -247,6 +247,8 @@ impl Pages {
                     let moments = (moved.into(), turned.into());
                     let until = patience.until(moments, endless.map(Instant::from_std));
                     if Instant::now() >= until {
+                        self.store.borrow_mut().give_up(owner, request);
+                        self.changed.notify_waiters();
                         return None;
                     }
                     let _ = timeout_at(until, changed).await;
