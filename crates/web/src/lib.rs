@@ -9,6 +9,7 @@
 //! Bytes of origin and browser cross as they are: what is parsed here is a copy.
 
 mod ahead;
+mod answer_end;
 mod body;
 mod fields;
 mod frame;
@@ -24,6 +25,7 @@ mod target;
 mod unpack;
 
 pub use ahead::{Ahead, MAX_AT_ONCE, MAX_BLOCKING, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE};
+pub use answer_end::AnswerEnd;
 pub use body::BodyReader;
 pub use frame::{Closing, Frame, FrameError, FrameReader, MAX_DATA, MAX_FRAME, PAGE};
 pub use head_looks::{HeadLook, HeadLooks};
@@ -31,6 +33,6 @@ pub use incoming::{Incoming, Part};
 pub use links::{Link, Links};
 pub use page_bytes::{ObjectBytes, PageBytes};
 pub use request::{MAX_PIECES, MAX_REQUEST, Request, Verdict, judge};
-pub use response::{Body, MAX_INTERIM, MAX_RESPONSE, Malformed, Response};
+pub use response::{Body, MAX_INTERIM, MAX_RESPONSE, MAX_RESPONSE_FIELDS, Malformed, Response};
 pub use scheme::Scheme;
 pub use store::{Answer, Asked, Figures, LIFE, MAX_STORED, PageId, Store};

@@ -14,7 +14,7 @@ pub const MAX_REQUEST: usize = 16 * 1024;
 pub const MAX_PIECES: usize = 128;
 
 /// Most fields of a head.
-pub(crate) const MAX_FIELDS: usize = 96;
+const MAX_FIELDS: usize = 96;
 
 /// Fields with which a request means something to this connection, or to whom it is from: left to the origin alone.
 const PRIVATE: [&str; 9] = [

@@ -1,7 +1,6 @@
 //! Heads of responses: where their bodies end (RFC 9112 §6.3), and whether one may be kept for a request not made yet.
 
 use crate::fields::Fields;
-use crate::request::MAX_FIELDS;
 use crate::{MAX_OBJECT, Request};
 
 /// Most interim responses before the final one: an origin that sends more has none.
@@ -9,6 +8,9 @@ pub const MAX_INTERIM: usize = 32;
 
 /// Longest head of a response, bytes.
 pub const MAX_RESPONSE: usize = 64 * 1024;
+
+/// Most fields of a response's head, as many as browsers take.
+pub const MAX_RESPONSE_FIELDS: usize = 256;
 
 /// Media types of responses that go on for as long as somebody looks: pictures of a camera, and events.
 const ENDLESS: [&str; 2] = ["multipart/x-mixed-replace", "text/event-stream"];
@@ -38,14 +40,20 @@ pub struct Response {
 }
 
 impl Response {
-    /// Reads a head from the start of `bytes`, and says how long it is; `None`: it has not ended.
+    /// Reads a head from the start of `bytes`, and says how long it is; `None`: it has not ended. Heads are read as browsers read them, for
+    /// who sees no end where a browser sees one keeps its next request waiting.
     ///
     /// # Errors
     /// [`Malformed`]: it is none, or too long.
     pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, Malformed> {
-        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let mut fields = [httparse::EMPTY_HEADER; MAX_RESPONSE_FIELDS];
         let mut parsed = httparse::Response::new(&mut fields);
-        match parsed.parse(bytes) {
+        let mut reading = httparse::ParserConfig::default();
+        reading
+            .allow_spaces_after_header_name_in_responses(true)
+            .allow_obsolete_multiline_headers_in_responses(true)
+            .allow_multiple_spaces_in_response_status_delimiters(true);
+        match reading.parse_response(&mut parsed, bytes) {
             Ok(httparse::Status::Complete(used)) if used <= MAX_RESPONSE => {
                 let response = Self {
                     status: parsed.code.ok_or(Malformed)?,
@@ -77,10 +85,7 @@ impl Response {
         }
         match codings.as_slice() {
             [] => self.length(),
-            // With a length beside it, proxies and origins disagree: the end of the connection is what all see.
-            [one] if one == "chunked" && !self.old && !self.fields.has("content-length") => {
-                Body::Chunked
-            }
+            [one] if one == "chunked" && !self.old => Body::Chunked,
             _ => Body::UntilClose,
         }
     }
@@ -112,7 +117,14 @@ impl Response {
                 .iter()
                 .any(|token| token == name)
         };
-        named("close") || self.old && !named("keep-alive") || self.body() == Body::UntilClose
+        let old = self.old && !named("keep-alive");
+        named("close") || old || self.body() == Body::UntilClose || self.has_two_ends()
+    }
+
+    /// True if a length stands beside chunks, which hold then (RFC 9112 §6.3); somebody on the way may have believed the length, so that
+    /// nothing behind the response is to be trusted.
+    fn has_two_ends(&self) -> bool {
+        self.fields.has("transfer-encoding") && self.fields.has("content-length")
     }
 
     /// True if tags of this page can be read, and objects be asked for by the cookies that the browser sent.
@@ -188,8 +200,21 @@ mod tests {
             (
                 ok,
                 "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n",
-                Body::UntilClose,
+                Body::Chunked,
             ),
+            // Heads that browsers take, and RFC 9112 does not.
+            (ok, "Content-Length : 5\r\n", Body::Length(5)),
+            (
+                ok,
+                "A: b\r\n c\r\nContent-Length:\r\n 5\r\n",
+                Body::Length(5),
+            ),
+            (
+                "HTTP/1.1  200  OK",
+                "Content-Length: 5\r\n",
+                Body::Length(5),
+            ),
+            (ok, "Transfer-Encoding:\r\n\tchunked\r\n", Body::Chunked),
             (
                 "HTTP/1.0 200 OK",
                 "Transfer-Encoding: chunked\r\n",
@@ -207,6 +232,12 @@ mod tests {
         assert!(response(ok, "Connection: close\r\nContent-Length: 1\r\n").closes());
         assert!(!response(ok, "Content-Length: 1\r\n").closes());
         assert!(response("HTTP/1.0 200 OK", "Content-Length: 1\r\n").closes());
+        assert!(!response(ok, "Transfer-Encoding: chunked\r\n").closes());
+        let two_ends = "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n";
+        assert!(response(ok, two_ends).closes());
+        let many = "A: b\r\n".repeat(MAX_RESPONSE_FIELDS - 1);
+        let many = response(ok, &format!("{many}Content-Length: 5\r\n"));
+        assert_eq!(many.body(), Body::Length(5));
         assert_eq!(Response::parse(b"HTTP/1.1 200 OK\r\n"), Ok(None));
         assert_eq!(Response::parse(b"220 ftp\r\n"), Err(Malformed));
     }

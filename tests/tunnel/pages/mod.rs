@@ -16,6 +16,7 @@ mod multiplexed;
 mod never_worse;
 mod nginx;
 mod node;
+mod odd_heads;
 mod old_servers;
 mod origin;
 mod origin_bounds;

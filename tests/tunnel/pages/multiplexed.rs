@@ -19,6 +19,7 @@ use tokio_rustls::TlsConnector;
 
 use super::browser::{Browser, HTML};
 use super::cases::{as_it_is, figure, on_site};
+use super::odd_heads::{ODD, TOLD};
 use super::origin::{OBJECT, page};
 use super::speech::{NAME, Over};
 use super::{S, T};
@@ -191,6 +192,12 @@ fn every_answer_is_the_origins() {
             let crumbs = "Cookie: a=1\nCookie: b=2";
             let (_, cookies) = ask(sender.clone(), ("GET", url("/who")), crumbs, b"").await?;
             ensure!(cookies == "cookie: a=1; b=2", "{cookies:?}");
+            for kind in TOLD.into_iter().chain(["both", "line"]) {
+                let asked = ("GET", url(&format!("/odd/{kind}")));
+                let heard = ask(sender.clone(), asked, "", b"").await;
+                let heard = heard.with_context(|| kind.to_owned())?;
+                ensure!(heard == (StatusCode::OK, Bytes::from_static(ODD)), "{kind}");
+            }
             // What does not come whole is reset, and shows.
             for broken in ["/short", "/malformed-chunks", "/cut"] {
                 let heard = ask(sender.clone(), ("GET", url(broken)), "", b"").await;

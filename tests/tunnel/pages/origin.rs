@@ -12,6 +12,7 @@ use bentpipe_testbed::peer::{listen, payload};
 use bentpipe_testbed::route::Place;
 use rustls::ServerConfig;
 
+use super::odd_heads::odd_answer;
 use super::packed::{costly, gzip, windowed};
 use super::speech::Speech;
 
@@ -23,6 +24,9 @@ const LATE: Duration = Duration::from_secs(2);
 
 /// Length of an object, bytes.
 pub(super) const OBJECT: usize = 10_000;
+
+/// Time for which an answer without a length stops in its middle.
+const PAUSE: Duration = Duration::from_secs(4);
 
 /// Length of an object that a client holds for its browser, bytes.
 pub(super) const LONG: usize = 200_000;
@@ -201,6 +205,15 @@ fn speaks(head: &str, stream: &mut Speech, counts: &Counts) -> Result<bool> {
         }
         return Ok(false);
     }
+    if target == "/odd/pause" {
+        let whole = answer(head);
+        let (first, rest) = whole.split_at(whole.len() / 2);
+        stream.write_all(first)?;
+        thread::sleep(PAUSE);
+        stream.write_all(rest)?;
+        stream.finish()?;
+        return Ok(false);
+    }
     if target.starts_with("/camera/") {
         // A picture after another, for as long as anybody looks.
         stream.write_all(CAMERA)?;
@@ -340,6 +353,9 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
     }
     if let Some(objects) = target.strip_prefix("/names/") {
         return with("200 OK", html, named(objects).as_bytes());
+    }
+    if let Some(kind) = target.strip_prefix("/odd/") {
+        return odd_answer(kind);
     }
     if let Some(name) = target.strip_prefix("/costly/") {
         let fields = format!("{html}Content-Encoding: gzip\r\n");

@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::Destination;
-use bentpipe_web::{Closing, Frame, MAX_PIECES, MAX_REQUEST, Request, Scheme, Verdict, judge};
+use bentpipe_web::{
+    AnswerEnd, Closing, Frame, MAX_PIECES, MAX_REQUEST, Request, Scheme, Verdict, judge,
+};
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
 use super::super::attendance::Attendance;
@@ -30,6 +32,9 @@ const IDLE: Duration = Duration::from_secs(60);
 
 /// Time for which the end of an answer is waited for when all of it has been read.
 const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// Time for which nothing more may have come of an answer without an end, to which the browser asks on, before its connection ends.
+const LULL: Duration = Duration::from_secs(1);
 
 /// Next thing that a browser says.
 pub(super) enum Next {
@@ -230,8 +235,18 @@ impl Browser {
     }
 
     /// Waits until the browser is gone, which waits for an answer.
-    pub(super) async fn left(&mut self) {
+    pub(super) async fn left(&self) {
         self.speech.abandoned().await;
+    }
+
+    /// Waits until the browser has asked for more at the end of a lull.
+    async fn asks_on(&self) {
+        loop {
+            sleep(LULL).await;
+            if self.speech.has_spoken() {
+                return;
+            }
+        }
     }
 
     /// Gives the browser a response while it comes, of whose head `trusted` hears; says how the connection ends with it, or nothing if the response does not
@@ -242,11 +257,18 @@ impl Browser {
         trusted: Option<&Trusted>,
     ) -> Result<Option<Closing>, Gone> {
         self.answered = true;
+        let mut end = AnswerEnd::default();
         loop {
             let frame = tokio::select! {
                 frame = frames.recv() => frame,
                 () = self.left() => return self.last_word(frames).await,
+                () = self.asks_on(), if end.is_untold() => return Ok(Some(self.break_off().await)),
             };
+            let asked_on = || !self.unread.is_empty() || self.speech.has_spoken();
+            match &frame {
+                Some(Frame::Head { bytes, .. }) => end.on_bytes(Some(bytes), asked_on),
+                _ => end.on_bytes(None, asked_on),
+            }
             match frame {
                 Some(Frame::Head { bytes, .. }) => {
                     if let (Some(name), Some(trusted)) = (self.speech.name(), trusted) {
@@ -263,6 +285,16 @@ impl Browser {
                 None => return Ok(None),
             }
         }
+    }
+
+    /// Ends an answer whose end nobody has told, because the browser asks on: to the browser the answer is over, and the next one comes by
+    /// another connection.
+    async fn break_off(&mut self) -> Closing {
+        // Bytes that nobody has read would make a reset of the end.
+        self.unread.reserve(MAX_REQUEST);
+        let reading = self.speech.stream().read_buf(&mut self.unread);
+        let _ = timeout(Duration::ZERO, reading).await;
+        Closing::InOrder
     }
 
     /// Answer's end, of which a browser that has gone may have known all the same: a pipe's far end leaves with the last byte.

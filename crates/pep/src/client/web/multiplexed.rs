@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::Destination;
+use bentpipe_web::MAX_RESPONSE_FIELDS;
 use bytes::Bytes;
 use http_body_util::{Either, Empty};
 use hyper::body::{Body as _, Incoming};
@@ -180,12 +181,23 @@ impl<R: PageRoad + 'static> Requests<R> {
             }
             drop(held);
         });
-        let (mut sender, connection) = http1::handshake(TokioIo::new(far)).await?;
+        let (mut sender, connection) = http1::Builder::new()
+            // Browsers take all of these from an origin itself.
+            .allow_spaces_after_header_name_in_responses(true)
+            .allow_obsolete_multiline_headers_in_responses(true)
+            .ignore_invalid_headers_in_responses(true)
+            .max_headers(MAX_RESPONSE_FIELDS)
+            .handshake(TokioIo::new(far))
+            .await?;
         // Its faults reach whoever waits for the answer.
         spawn_local(async move {
             let _ = connection.await;
         });
-        let answer = sender.send_request(request).await?;
+        let mut answer = sender.send_request(request).await?;
+        // A length beside chunks is not that of the body, which HTTP/2 would hold to it.
+        if answer.headers().contains_key(TRANSFER_ENCODING) {
+            answer.headers_mut().remove(CONTENT_LENGTH);
+        }
         Ok(answer.map(Either::Left))
     }
 

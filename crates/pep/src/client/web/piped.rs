@@ -66,8 +66,8 @@ pub(super) fn piped() -> (NearEnd, FarEnd, Departure) {
 
 impl NearEnd {
     /// Waits until nobody is at the far end any more.
-    pub(super) async fn abandoned(&mut self) {
-        self.gone.wait().await;
+    pub(super) async fn abandoned(&self) {
+        self.gone.clone().wait().await;
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
             let end = far.read_to_end(&mut read).await;
             assert_eq!((read.as_slice(), end.is_ok()), (&b"abc"[..], in_order));
         }
-        let (mut near, far, mut gone) = piped();
+        let (near, far, mut gone) = piped();
         drop(far);
         near.abandoned().await;
         gone.wait().await;

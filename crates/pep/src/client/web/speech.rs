@@ -1,8 +1,10 @@
 //! Streams on which browsers speak HTTP/1.1: TCP in clear, TLS that is ended here, and pipes out of HTTP/2.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -55,6 +57,17 @@ impl Speech {
         }
     }
 
+    /// True if the browser has sent what was not read, in TLS perhaps no more than the end of its direction. A pipe has one request.
+    pub(super) fn has_spoken(&self) -> bool {
+        let socket = match self {
+            Self::Clear(socket) => socket,
+            Self::Trusted(tls, _) => tls.tcp(),
+            Self::Piped(..) => return false,
+        };
+        let peeked = SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]);
+        peeked.is_ok_and(|bytes| bytes > 0)
+    }
+
     /// Waits until the browser has reset the connection.
     pub(super) async fn lost(&mut self) {
         match self {
@@ -65,7 +78,7 @@ impl Speech {
     }
 
     /// Waits until the browser is gone, which waits for an answer: see [`abandoned`].
-    pub(super) async fn abandoned(&mut self) {
+    pub(super) async fn abandoned(&self) {
         match self {
             Self::Clear(socket) => abandoned(socket).await,
             Self::Trusted(tls, _) => abandoned(tls.tcp()).await,
