@@ -180,10 +180,11 @@ impl Request {
             .fields
             .values("accept")
             .any(|value| contains(value, b"text/html"));
-        wants_html && !self.is_partial() && !self.fields.has("save-data")
+        wants_html && self.takes_stored() && !self.fields.has("save-data")
     }
 
-    /// True if the answer may be one that the browser did not ask for itself.
+    /// True if the answer may be one that the browser did not ask for itself. A page whose request does not take such an answer has objects
+    /// whose requests do not take one either.
     #[must_use]
     pub fn takes_stored(&self) -> bool {
         let fresh = self.fields.has("pragma")
@@ -314,7 +315,15 @@ mod tests {
         let html = "Accept: text/html,*/*;q=0.8\r\n";
         assert!(request(html).is_page());
         assert!(!request("Accept: */*\r\n").is_page());
-        for field in ["Range: bytes=0-1", "If-None-Match: a", "Save-Data: on"] {
+        assert!(request(&format!("{html}Cache-Control: max-age=0\r\n")).is_page());
+        for field in [
+            "Range: bytes=0-1",
+            "If-None-Match: a",
+            "Save-Data: on",
+            "Cache-Control: no-cache",
+            "Cache-Control: no-store",
+            "Pragma: no-cache",
+        ] {
             assert!(!request(&format!("{html}{field}\r\n")).is_page(), "{field}");
         }
         assert!(request("").takes_stored());

@@ -43,6 +43,8 @@ fn pages_alone_are_read() {
     assert!(ahead(HTML, "").is_some());
     assert!(ahead("", "").is_none(), "no page was asked for");
     assert!(ahead(HTML, "Set-Cookie: a=1\r\n").is_none());
+    let shift_reload = format!("{HTML}Pragma: no-cache\r\nCache-Control: no-cache\r\n");
+    assert!(ahead(&shift_reload, "").is_none(), "all of it is to be new");
     for (codings, readable) in [
         ("gzip", true),
         ("br", true),
