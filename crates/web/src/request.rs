@@ -180,13 +180,18 @@ impl Request {
             .fields
             .values("accept")
             .any(|value| contains(value, b"text/html"));
-        wants_html && self.takes_stored() && !self.fields.has("save-data")
+        wants_html && self.takes_older() && !self.fields.has("save-data")
     }
 
-    /// True if the answer may be one that the browser did not ask for itself. A page whose request does not take such an answer has objects
-    /// whose requests do not take one either.
+    /// True if the answer may be one that the browser did not ask for itself.
     #[must_use]
     pub fn takes_stored(&self) -> bool {
+        self.takes_older() && !self.is_of_another_site()
+    }
+
+    /// True if the answer may be older than the request. A page whose request does not take such an answer has objects whose requests do not
+    /// take one either.
+    fn takes_older(&self) -> bool {
         let fresh = self.fields.has("pragma")
             || self
                 .fields
@@ -194,6 +199,16 @@ impl Request {
                 .iter()
                 .any(|token| token == "no-cache" || token == "no-store");
         !fresh && !self.is_partial()
+    }
+
+    /// True if a page of another site makes the request, or a script that asks whether it may: an origin may answer the assumed request, which
+    /// names no site, in another way, and without `Vary`.
+    fn is_of_another_site(&self) -> bool {
+        let site = self.fields.tokens("sec-fetch-site");
+        let own = site
+            .iter()
+            .all(|site| site == "same-origin" || site == "none");
+        !own || self.fields.has("origin")
     }
 
     /// Age up to which an answer is taken, if the request names one.
@@ -326,11 +341,26 @@ mod tests {
         ] {
             assert!(!request(&format!("{html}{field}\r\n")).is_page(), "{field}");
         }
-        assert!(request("").takes_stored());
+        // By a link of another site.
+        assert!(request(&format!("{html}Sec-Fetch-Site: cross-site\r\n")).is_page());
+    }
+
+    #[test]
+    fn an_answer_that_came_ahead_is_for_the_pages_own_site() {
+        for field in [
+            "X: y",
+            "Sec-Fetch-Site: same-origin",
+            "Sec-Fetch-Site: none",
+        ] {
+            assert!(request(&format!("{field}\r\n")).takes_stored(), "{field}");
+        }
         for field in [
             "If-Modified-Since: a",
             "Cache-Control: no-cache",
             "Pragma: no-cache",
+            "Origin: http://app.intranet",
+            "Sec-Fetch-Site: same-site",
+            "Sec-Fetch-Site: Cross-Site",
         ] {
             assert!(!request(&format!("{field}\r\n")).takes_stored(), "{field}");
         }

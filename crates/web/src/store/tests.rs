@@ -79,6 +79,24 @@ fn an_object_answers_one_request_like_the_assumed_one() {
             false,
         ),
         (
+            "",
+            "/a",
+            format!("{cookie}Origin: http://app.intranet\r\n"),
+            false,
+        ),
+        (
+            "",
+            "/a",
+            format!("{cookie}Sec-Fetch-Site: cross-site\r\n"),
+            false,
+        ),
+        (
+            "",
+            "/a",
+            format!("{cookie}Sec-Fetch-Site: same-origin\r\n"),
+            true,
+        ),
+        (
             "Vary: Accept-Language\r\n",
             "/a",
             format!("{cookie}Accept-Language: en\r\n"),
