@@ -29,6 +29,12 @@ const PRIVATE: [&str; 9] = [
     "content-length",
 ];
 
+/// Fields of requests for pages that a browser only guesses to be wanted, and takes alone, and for parts of pages.
+const UNSEEN: [&str; 3] = ["sec-purpose", "purpose", "turbo-frame"];
+
+/// Places for pages, of those that `Sec-Fetch-Dest` names.
+const PLACES: [&str; 3] = ["document", "iframe", "frame"];
+
 /// Fields that an object's request is assumed to share with that of its page.
 const SHARED: [&str; 4] = ["user-agent", "accept-encoding", "accept-language", "cookie"];
 
@@ -180,7 +186,17 @@ impl Request {
             .fields
             .values("accept")
             .any(|value| contains(value, b"text/html"));
-        wants_html && self.takes_older() && !self.fields.has("save-data")
+        wants_html && self.is_for_a_page() && self.takes_older() && !self.fields.has("save-data")
+    }
+
+    /// True unless the request says that its answer is none that somebody looks at as a page.
+    fn is_for_a_page(&self) -> bool {
+        let places = self.fields.tokens("sec-fetch-dest");
+        // Applications of Android say their names there in requests for pages.
+        let scripts = self.fields.tokens("x-requested-with");
+        places.iter().all(|place| PLACES.contains(&place.as_str()))
+            && !scripts.iter().any(|program| program == "xmlhttprequest")
+            && !UNSEEN.iter().any(|name| self.fields.has(name))
     }
 
     /// True if the answer may be one that the browser did not ask for itself.
@@ -338,8 +354,21 @@ mod tests {
             "Cache-Control: no-cache",
             "Cache-Control: no-store",
             "Pragma: no-cache",
+            "Sec-Purpose: prefetch;prerender",
+            "Purpose: prefetch",
+            "Turbo-Frame: list",
+            "X-Requested-With: XMLHttpRequest",
+            "Sec-Fetch-Dest: empty",
+            "Sec-Fetch-Dest: image",
         ] {
             assert!(!request(&format!("{html}{field}\r\n")).is_page(), "{field}");
+        }
+        for field in [
+            "X-Requested-With: com.example.mail",
+            "Sec-Fetch-Dest: document",
+            "Sec-Fetch-Dest: iframe",
+        ] {
+            assert!(request(&format!("{html}{field}\r\n")).is_page(), "{field}");
         }
         // By a link of another site.
         assert!(request(&format!("{html}Sec-Fetch-Site: cross-site\r\n")).is_page());
