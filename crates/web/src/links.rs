@@ -39,7 +39,7 @@ struct Markup {
     found: Vec<Link>,
     /// Templates that are open.
     templates: usize,
-    /// An open `picture`: true once a source of it was taken.
+    /// An open `picture`: true once no image behind may be the one that every browser takes.
     picture: Option<bool>,
 }
 
@@ -171,11 +171,14 @@ impl Markup {
         }
     }
 
-    /// A source of a picture, if every browser takes it; of other elements it is media, which come in parts.
+    /// A source of a picture, if every browser takes it; of other elements it is media, which come in parts. A source that some browsers take
+    /// ends the choice: which image it is, and whether those behind it are wanted, depends on the browser.
     fn source(&mut self, tag: &Tag) {
-        if self.picture != Some(false) || value(tag, "media").is_some() {
+        let named = value(tag, "srcset").filter(|set| !set.trim().is_empty());
+        let Some(set) = named.filter(|_| self.picture == Some(false)) else {
             return;
-        }
+        };
+        self.picture = Some(true);
         let known = [
             "image/png",
             "image/jpeg",
@@ -183,18 +186,13 @@ impl Markup {
             "image/webp",
             "image/svg+xml",
         ];
-        let kind = value(tag, "type");
-        if kind.is_some_and(|kind| known.iter().all(|known| !kind.eq_ignore_ascii_case(known))) {
-            return;
-        }
-        match value(tag, "srcset").map(one_to_one) {
-            Some(Candidate::Is(link)) => {
-                self.find(Some(link), false);
-                self.picture = Some(true);
-            }
-            // One of them is taken, and not the image's own.
-            Some(Candidate::Depends) => self.picture = Some(true),
-            Some(Candidate::None) | None => {}
+        let taken = value(tag, "type")
+            .is_none_or(|kind| known.iter().any(|known| kind.eq_ignore_ascii_case(known)));
+        if let Candidate::Is(link) = one_to_one(set)
+            && taken
+            && value(tag, "media").is_none()
+        {
+            self.find(Some(link), false);
         }
     }
 }
@@ -274,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_every_browser_fetches_is_found() {
-        let cases: [(&str, &[&str]); 29] = [
+        let cases: [(&str, &[&str]); 31] = [
             ("<img src=a.png>", &["/dir/a.png"]),
             ("<IMG SRC='/a.png?x=1&amp;y=2'>", &["/a.png?x=1&y=2"]),
             ("<img src=a.png loading=lazy>", &[]),
@@ -290,11 +288,19 @@ mod tests {
             ),
             (
                 "<picture><source srcset=a.avif type=image/avif><img src=b.png></picture>",
-                &["/dir/b.png"],
+                &[],
+            ),
+            (
+                "<picture><source srcset=a type=image/avif><source srcset=b type=image/webp><img src=c></picture>",
+                &[],
             ),
             (
                 "<picture><source srcset=a media='(x)'><img src=b></picture><img src=c>",
-                &["/dir/b", "/dir/c"],
+                &["/dir/c"],
+            ),
+            (
+                "<picture><source type=image/avif><img src=b></picture>",
+                &["/dir/b"],
             ),
             ("<video><source src=a.mp4></video>", &[]),
             ("<link rel=stylesheet href=/s.css>", &["/s.css"]),
