@@ -21,6 +21,7 @@ mod request;
 mod response;
 mod scheme;
 mod store;
+mod tags;
 mod target;
 mod unpack;
 

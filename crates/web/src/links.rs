@@ -11,6 +11,7 @@ use html5ever::tokenizer::{
     BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
 };
 
+use crate::tags::{Candidate, is_fetched, is_script, is_sheet, is_waited_for, one_to_one, value};
 use crate::target::resolve;
 use crate::{Request, Scheme};
 
@@ -128,7 +129,7 @@ impl Markup {
             "img" => self.image(tag),
             "picture" => self.picture = Some(false),
             "source" => self.source(tag),
-            "script" if value(tag, "nomodule").is_none() => {
+            "script" if is_script(tag) => {
                 self.find(value(tag, "src"), is_waited_for(tag));
             }
             "input"
@@ -197,64 +198,6 @@ impl Markup {
     }
 }
 
-fn value<'a>(tag: &'a Tag, name: &str) -> Option<&'a str> {
-    let attribute = tag.attrs.iter().find(|one| &*one.name.local == name);
-    attribute.map(|one| &*one.value)
-}
-
-/// True for a `link` to something that is fetched with the page.
-fn is_fetched(tag: &Tag) -> bool {
-    let relations = value(tag, "rel").unwrap_or_default().to_ascii_lowercase();
-    let relations: Vec<_> = relations.split_ascii_whitespace().collect();
-    let is = |name: &str| relations.contains(&name);
-    if is("stylesheet") {
-        return !is("alternate") && value(tag, "disabled").is_none();
-    }
-    if is("preload") {
-        return value(tag, "media").is_none() && value(tag, "imagesrcset").is_none();
-    }
-    is("icon") || is("modulepreload")
-}
-
-/// True for a `link` that is fetched and is a style sheet of the screen, or is preloaded for one.
-fn is_sheet(tag: &Tag) -> bool {
-    let relations = value(tag, "rel").unwrap_or_default();
-    let mut relations = relations.split_ascii_whitespace();
-    let prints = value(tag, "media").is_some_and(|media| media.eq_ignore_ascii_case("print"));
-    let ahead = value(tag, "as").is_some_and(|kind| kind.eq_ignore_ascii_case("style"));
-    !prints && (ahead || relations.any(|one| one.eq_ignore_ascii_case("stylesheet")))
-}
-
-/// True for a `script` that runs before what stands behind it is read.
-fn is_waited_for(tag: &Tag) -> bool {
-    let later = ["async", "defer"].map(|name| value(tag, name).is_some());
-    let module = value(tag, "type").is_some_and(|kind| kind.eq_ignore_ascii_case("module"));
-    !module && later == [false; 2]
-}
-
-/// Candidate of a `srcset` for a screen with one pixel per pixel.
-enum Candidate<'a> {
-    Is(&'a str),
-    /// No `srcset`: `src` is the link.
-    None,
-    /// The width decides.
-    Depends,
-}
-
-fn one_to_one(srcset: &str) -> Candidate<'_> {
-    let mut found = Candidate::None;
-    for candidate in srcset.split(',') {
-        let mut words = candidate.split_ascii_whitespace();
-        match (words.next(), words.next()) {
-            (Some(link), None | Some("1x")) => found = Candidate::Is(link),
-            (Some(_), Some(size)) if size.ends_with('x') => {}
-            (Some(_), Some(_)) => return Candidate::Depends,
-            (None, _) => {}
-        }
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,7 +215,7 @@ mod tests {
 
     #[test]
     fn what_every_browser_fetches_is_found() {
-        let cases: [(&str, &[&str]); 31] = [
+        let cases: [(&str, &[&str]); 39] = [
             ("<img src=a.png>", &["/dir/a.png"]),
             ("<IMG SRC='/a.png?x=1&amp;y=2'>", &["/a.png?x=1&y=2"]),
             ("<img src=a.png loading=lazy>", &[]),
@@ -307,6 +250,12 @@ mod tests {
             ("<link rel='alternate stylesheet' href=/s.css>", &[]),
             ("<link rel=preload as=font href=/f.woff2>", &["/f.woff2"]),
             ("<link rel='shortcut icon' href=/i.ico>", &["/i.ico"]),
+            ("<link rel=preload href=/f.woff2>", &[]),
+            ("<link rel=stylesheet type=text/less href=/s.less>", &[]),
+            (
+                "<link rel=stylesheet type='TEXT/css; charset=utf-8' href=/s.css>",
+                &["/s.css"],
+            ),
             ("<link rel=canonical href=/x>", &[]),
             ("<link rel=prefetch href=/x>", &[]),
             (
@@ -314,6 +263,14 @@ mod tests {
                 &["/dir/a.js", "/dir/b"],
             ),
             ("<script nomodule src=a.js></script>", &[]),
+            ("<script type=text/plain src=a.js></script>", &[]),
+            ("<script type=text/babel src=a.js></script>", &[]),
+            ("<script type=importmap src=a.json></script>", &[]),
+            (
+                "<script type='' src=a></script><script type=' Text/JavaScript ' src=b></script>",
+                &["/dir/a", "/dir/b"],
+            ),
+            ("<script type=Module src=a.js></script>", &["/dir/a.js"]),
             ("<a href=/x>x</a><form action=/y></form>", &[]),
             ("<iframe src=/x><img src=y></iframe>", &[]),
             (
