@@ -73,8 +73,13 @@ pub struct Figures {
     pub failed: u64,
 }
 
-/// Place of an object: whose it is, and its path.
-type Place<K> = (K, String);
+/// Place of an object: whose it is, its host, of which an address may have several, and its path.
+type Place<K> = (K, String, String);
+
+fn place_of<K: Clone>(owner: &K, request: &Request) -> Place<K> {
+    let (host, target) = (request.host(), request.target());
+    (owner.clone(), host.to_owned(), target.to_owned())
+}
 
 struct Page<K> {
     owner: K,
@@ -175,14 +180,11 @@ impl<K: Clone + Eq + Hash> Store<K> {
     /// What is known of the object that `request` of `owner` asks for.
     pub fn ask(&mut self, now: Instant, owner: &K, request: &Request) -> Asked {
         self.sweep(now);
-        let place = (owner.clone(), request.target().to_owned());
+        let place = place_of(owner, request);
         let Some(object) = self.objects.get(&place) else {
             return Asked::Absent;
         };
-        let assumed = &object.assumed;
-        let alike = request.takes_stored()
-            && assumed.host() == request.host()
-            && assumed.agrees(request, "cookie");
+        let alike = request.takes_stored() && object.assumed.agrees(request, "cookie");
         let answers = alike && object.is_young(now, request) && object.answers(request);
         if answers && object.whole.is_none() {
             let page = self.pages.get(&object.page);
@@ -216,7 +218,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
     /// Gives up the object that `request` of `owner` has waited for: the browser is about to be given a newer answer, and none behind that may
     /// be older.
     pub fn give_up(&mut self, owner: &K, request: &Request) {
-        let place = (owner.clone(), request.target().to_owned());
+        let place = place_of(owner, request);
         if self.objects.contains_key(&place) {
             self.drop_failed(&place);
         }
@@ -265,7 +267,7 @@ impl<K: Clone + Eq + Hash> Store<K> {
         page.last = id;
         page.moved = Some(now);
         self.figures.promised += 1;
-        let place = (page.owner.clone(), assumed.target().to_owned());
+        let place = place_of(&page.owner, &assumed);
         if !self.make_way(&place) {
             return true;
         }

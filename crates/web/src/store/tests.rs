@@ -8,7 +8,11 @@ use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg32;
 
 fn request(target: &str, fields: &str) -> Request {
-    let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+    request_of("h", target, fields)
+}
+
+fn request_of(host: &str, target: &str, fields: &str) -> Request {
+    let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n");
     match judge(Scheme::Http, head.as_bytes()) {
         Verdict::Get(request, _) => request,
         other => panic!("{other:?}"),
@@ -125,6 +129,27 @@ fn an_object_answers_one_request_like_the_assumed_one() {
     assert!(answer.bytes.ends_with(b"\r\n\r\nxx") && !answer.close);
     assert_eq!(store.ask(now, &0, &asked), Asked::Absent, "once");
     assert_eq!((store.bytes(), store.figures().used), (0, 1));
+}
+
+#[test]
+fn hosts_of_one_address_have_objects_of_their_own() {
+    let (mut store, now) = (Store::default(), start());
+    for host in ["h", "g"] {
+        let page = store.begin(0, request_of(host, "/", ""));
+        assert!(store.on_frame(now, page, promise(1, "/a")));
+        assert!(store.on_frame(now, page, head(1, &format!("X: {host}\r\n"))));
+        assert!(store.on_frame(now, page, data(1, 2)));
+        let close = Closing::Open;
+        assert!(store.on_frame(now, page, Frame::End { id: 1, close }));
+    }
+    for host in ["g", "h"] {
+        let Asked::Ready(answer) = store.ask(now, &0, &request_of(host, "/a", "")) else {
+            panic!("{host} has one");
+        };
+        let text = String::from_utf8(answer.bytes.to_vec()).unwrap();
+        assert!(text.contains(&format!("X: {host}\r\n")), "{text}");
+    }
+    assert_eq!(store.figures().wasted_bytes, 0);
 }
 
 #[test]
