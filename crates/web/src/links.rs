@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn what_every_browser_fetches_is_found() {
-        let cases: [(&str, &[&str]); 39] = [
+        let cases: [(&str, &[&str]); 42] = [
             ("<img src=a.png>", &["/dir/a.png"]),
             ("<IMG SRC='/a.png?x=1&amp;y=2'>", &["/a.png?x=1&y=2"]),
             ("<img src=a.png loading=lazy>", &[]),
@@ -225,6 +225,15 @@ mod tests {
             ),
             ("<img srcset='b.png 2x' src=c.png>", &["/dir/c.png"]),
             ("<img srcset='a.png 100w, b.png 200w' src=c.png>", &[]),
+            (
+                "<img srcset='w_300,h_200/a.png 1x, w_600,h_400/a.png 2x' src=c.png>",
+                &["/dir/w_300,h_200/a.png"],
+            ),
+            (
+                "<img srcset='b.png 2x,a.png, c.png' src=d>",
+                &["/dir/a.png"],
+            ),
+            ("<img srcset=', ,' src=c.png>", &["/dir/c.png"]),
             (
                 "<picture><source srcset=a.webp type=image/webp><img src=b.png></picture>",
                 &["/dir/a.webp"],

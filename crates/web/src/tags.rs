@@ -87,15 +87,30 @@ pub(crate) enum Candidate<'a> {
 
 /// Candidate of `srcset` that every browser takes.
 pub(crate) fn one_to_one(srcset: &str) -> Candidate<'_> {
-    let mut found = Candidate::None;
-    for candidate in srcset.split(',') {
-        let mut words = candidate.split_ascii_whitespace();
-        match (words.next(), words.next()) {
-            (Some(link), None | Some("1x")) => found = Candidate::Is(link),
-            (Some(_), Some(size)) if size.ends_with('x') => {}
-            (Some(_), Some(_)) => return Candidate::Depends,
-            (None, _) => {}
+    let (mut found, mut rest) = (Candidate::None, srcset);
+    while let Some((link, size, behind)) = next_candidate(rest) {
+        match size {
+            // Of several the first one counts.
+            "" | "1x" if matches!(found, Candidate::None) => found = Candidate::Is(link),
+            _ if size.is_empty() || size.ends_with('x') => {}
+            _ => return Candidate::Depends,
         }
+        rest = behind;
     }
     found
+}
+
+/// First candidate of `srcset`, its size, and what stands behind it (HTML Standard, section 4.8.4.2.1): commas are of links, too.
+fn next_candidate(srcset: &str) -> Option<(&str, &str, &str)> {
+    let blank = |c: char| c.is_ascii_whitespace();
+    let rest = srcset.trim_start_matches(|c| blank(c) || c == ',');
+    let (link, behind) = rest.split_at(rest.find(blank).unwrap_or(rest.len()));
+    match link.trim_end_matches(',') {
+        "" => None,
+        alone if alone.len() < link.len() => Some((alone, "", behind)),
+        _ => {
+            let (size, behind) = behind.split_at(behind.find(',').unwrap_or(behind.len()));
+            Some((link, size.trim_matches(blank), behind))
+        }
+    }
 }
