@@ -25,8 +25,10 @@ pub(crate) fn resolve((scheme, host): (Scheme, &str), base: &str, link: &str) ->
         },
     };
     let path = without_dots(&path);
-    (path.len() <= MAX_TARGET && !path.contains(['"', '<', '>', '`', '{', '}', '|', '^']))
-        .then_some(path)
+    // Browsers escape these, the last one in queries alone.
+    let escaped = path.contains(['"', '<', '>', '`', '{', '}', '|', '^'])
+        || path.find('?').is_some_and(|at| path[at..].contains('\''));
+    (path.len() <= MAX_TARGET && !escaped).then_some(path)
 }
 
 /// Scheme that `link` names, and what follows its colon.
@@ -109,6 +111,8 @@ mod tests {
             ("?q=1", Some("/a/b?q=1")),
             (" /x#frag\n", Some("/x")),
             ("/x?a=../b", Some("/x?a=../b")),
+            ("/it's", Some("/it's")),
+            ("/x?a='b'", None),
             ("//h/x", Some("/x")),
             ("//H:80/x", Some("/x")),
             ("http://h", Some("/")),
