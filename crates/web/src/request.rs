@@ -36,7 +36,14 @@ const UNSEEN: [&str; 3] = ["sec-purpose", "purpose", "turbo-frame"];
 const PLACES: [&str; 3] = ["document", "iframe", "frame"];
 
 /// Fields that an object's request is assumed to share with that of its page.
-const SHARED: [&str; 4] = ["user-agent", "accept-encoding", "accept-language", "cookie"];
+const SHARED: [&str; 6] = [
+    "user-agent",
+    "accept-encoding",
+    "accept-language",
+    "dnt",
+    "sec-gpc",
+    "cookie",
+];
 
 /// What is to be done with bytes that a browser has sent.
 #[derive(Debug)]
@@ -411,13 +418,15 @@ mod tests {
 
     #[test]
     fn an_object_is_asked_for_as_its_page_was() {
-        let page = request("Cookie: a=1\r\nUser-Agent: x\r\nAccept: text/html\r\nX: y\r\n");
+        let fields =
+            "Cookie: a=1\r\nUser-Agent: x\r\nAccept: text/html\r\nX: y\r\nSec-GPC: 1\r\nDNT: 1\r\n";
+        let page = request(fields);
         let object = page.of_object("/i.png").unwrap();
         let text = String::from_utf8(object.head().to_vec()).unwrap();
         assert_eq!(
             text,
-            "GET /i.png HTTP/1.1\r\nhost: example.org\r\nuser-agent: x\r\ncookie: a=1\r\naccept: */*\r\n\
-             referer: http://example.org/a?b\r\nsec-purpose: prefetch\r\n\r\n"
+            "GET /i.png HTTP/1.1\r\nhost: example.org\r\nuser-agent: x\r\ndnt: 1\r\nsec-gpc: 1\r\ncookie: a=1\r\n\
+             accept: */*\r\nreferer: http://example.org/a?b\r\nsec-purpose: prefetch\r\n\r\n"
         );
         let secure = match judge(Scheme::Https, page.head()) {
             Verdict::Get(request, _) => request.of_object("/i.png").unwrap(),
