@@ -159,7 +159,12 @@ impl Response {
     #[must_use]
     pub fn answers(&self, assumed: &Request, asked: &Request) -> bool {
         let vary = self.fields.tokens("vary");
-        let fields = vary.iter().map(String::as_str).chain(["cookie"]);
+        // Some origins pack what they send and do not say that it depends.
+        let packed = self.fields.has("content-encoding");
+        let fields = vary.iter().map(String::as_str);
+        let fields = fields
+            .chain(["cookie"])
+            .chain(packed.then_some("accept-encoding"));
         let mut fields = fields.map(|field| assumed.agrees(asked, field));
         self.is_storable() && fields.all(|agrees| agrees)
     }
@@ -273,6 +278,21 @@ mod tests {
                 "Accept: */*\r\n",
                 true,
             ),
+            (
+                ok,
+                "Content-Encoding: gzip\r\n",
+                "Accept-Encoding: gzip\r\n",
+                "",
+                false,
+            ),
+            (
+                ok,
+                "Content-Encoding: gzip\r\n",
+                "Accept-Encoding: gzip\r\n",
+                "Accept-Encoding: gzip\r\n",
+                true,
+            ),
+            (ok, "", "Accept-Encoding: gzip\r\n", "", true),
             (ok, "Vary: *\r\n", "", "", false),
             (ok, "Set-Cookie: a=1\r\n", "", "", false),
             (
