@@ -79,7 +79,7 @@ pub(crate) fn is_waited_for(tag: &Tag) -> bool {
 /// Candidate of a `srcset` for a screen with one pixel per pixel.
 pub(crate) enum Candidate<'a> {
     Is(&'a str),
-    /// There is none: `src` is it.
+    /// No `srcset`: `src` is the link.
     None,
     /// The width decides.
     Depends,
