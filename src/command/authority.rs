@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use anyhow::anyhow;
-use bentpipe_pep::authority::{self, Authority, Files};
+use bentpipe_pep::authority::{self, Authority, Files, ValidityPhase};
 use bentpipe_pep::config::{ClientFile, TrustedName};
 
 use super::operator::{give, make_all, refuse_existing};
@@ -39,12 +39,15 @@ pub(crate) fn show(place: &CaPlace) -> Result<(), Failure> {
     let files = files(place)?;
     let authority = known(&files)?;
     let path = files.certificate();
-    let expired = match authority.has_expired() {
-        true => "; EXPIRED: `bentpipe ca remove`, then `bentpipe ca init`",
-        false => "",
+    let remark = match authority.present_phase() {
+        ValidityPhase::Good | ValidityPhase::Ending => "",
+        ValidityPhase::Over => "; EXPIRED: `bentpipe ca remove`, then `bentpipe ca init`",
+        ValidityPhase::NotYet => {
+            "; NOT VALID YET by this machine's clock: `timedatectl set-ntp true`, or `date -s`"
+        }
     };
     super::print(&format!(
-        "{}\n  certificate  {}\n  SHA-256      {}\n  for          {}\n  valid until  {}{expired}\n\n\
+        "{}\n  certificate  {}\n  SHA-256      {}\n  for          {}\n  valid until  {}{remark}\n\n\
          Who has {} can show whoever trusts this CA certificates for these hosts and those below them.\n\
          To install it, after a look at the fingerprint:\n{}",
         authority.subject(),

@@ -6,6 +6,9 @@
 //!                                     └──► Signer ──► certificate of a host ──► client/web
 //! ```
 //!
+//! A host's certificate is valid as long as the CA, whatever the clock of this machine shows: a router without a battery begins years
+//! behind, and the browsers behind it know better.
+//!
 //! Whoever has the key can show these browsers certificates for the names in the CA, and for no other: the constraint stands in
 //! the certificate, and browsers hold to it (RFC 5280 §4.2.1.10).
 
@@ -24,11 +27,12 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use x509_parser::extensions::GeneralName;
+use x509_parser::time::ASN1Time;
 
 use crate::config::{MAX_NAMES, TrustedName};
 use crate::process::{clock, date, since_1970};
 use crate::state;
-pub(crate) use signer::{RENEWAL, Signer};
+pub(crate) use signer::Signer;
 
 /// Time for which a CA is valid: nobody has to install a new one each year, and one that is forgotten in a browser ends by itself.
 const LIFE: Duration = Duration::from_hours(2 * 365 * 24);
@@ -116,6 +120,8 @@ pub struct Authority {
     certificate: CertificateDer<'static>,
     subject: String,
     names: Vec<TrustedName>,
+    /// First moment of its life, seconds since 1970.
+    not_before: u64,
     /// Last moment of its life, seconds since 1970.
     not_after: u64,
 }
@@ -149,12 +155,14 @@ impl Authority {
         };
         let permitted = permitted.permitted_subtrees.as_ref()?;
         let names: Option<Vec<_>> = permitted.iter().map(|one| name(&one.base)).collect();
-        let not_after = parsed.validity().not_after.timestamp();
+        let validity = parsed.validity();
+        let seconds = |time: ASN1Time| u64::try_from(time.timestamp()).ok();
         let subject = parsed.subject().iter_common_name().next()?.as_str().ok()?;
         Some(Self {
             subject: subject.to_owned(),
             names: names.filter(|names| !names.is_empty())?,
-            not_after: u64::try_from(not_after).ok()?,
+            not_before: seconds(validity.not_before)?,
+            not_after: seconds(validity.not_after)?,
             certificate: certificate.clone(),
         })
     }
@@ -193,15 +201,16 @@ impl Authority {
         date(self.not_after)
     }
 
-    /// True once the CA's life is over.
+    /// Part of its life that the CA is in, by this machine's clock.
     #[must_use]
-    pub fn has_expired(&self) -> bool {
-        self.phase(since_1970()) == ValidityPhase::Over
+    pub fn present_phase(&self) -> ValidityPhase {
+        self.phase(since_1970())
     }
 
     /// Part of its life that the CA is in at `now`, since 1970.
     pub(crate) fn phase(&self, now: Duration) -> ValidityPhase {
         match self.not_after.checked_sub(now.as_secs()) {
+            _ if now.as_secs() < self.not_before => ValidityPhase::NotYet,
             None => ValidityPhase::Over,
             Some(left) if left < SOON.as_secs() => ValidityPhase::Ending,
             Some(_) => ValidityPhase::Good,
@@ -219,11 +228,25 @@ impl Authority {
 
 /// Part of a CA's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ValidityPhase {
+pub enum ValidityPhase {
+    /// Time before it was made: the clock is wrong.
+    NotYet,
+    /// Time in which it is valid.
     Good,
-    /// Its end is near.
+    /// Last part of that, in which another one is to be made.
     Ending,
+    /// Time after it.
     Over,
+}
+
+impl ValidityPhase {
+    /// True if browsers with the same clock believe the CA.
+    pub(crate) fn is_valid(self) -> bool {
+        match self {
+            Self::Good | Self::Ending => true,
+            Self::NotYet | Self::Over => false,
+        }
+    }
 }
 
 /// Files of a CA.

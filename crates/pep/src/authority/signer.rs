@@ -14,16 +14,9 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::server::NoServerSessionStorage;
 use rustls::version::{TLS12, TLS13};
 
-use super::{Authority, Files, SKEW, issuing};
+use super::{Authority, Files, issuing};
 use crate::config::TrustedName;
 use crate::keys;
-use crate::process::since_1970;
-
-/// Life of a host's certificate.
-const LEAF_LIFE: Duration = Duration::from_hours(30 * 24);
-
-/// Time after which a host gets a new certificate.
-pub(crate) const RENEWAL: Duration = Duration::from_hours(15 * 24);
 
 /// Authority that can sign.
 pub(crate) struct Signer {
@@ -65,7 +58,7 @@ impl Signer {
     /// The system gives no random numbers.
     pub(crate) fn answer_as(&self, name: &TrustedName) -> io::Result<Arc<ServerConfig>> {
         let key = KeyPair::generate().map_err(io::Error::other)?;
-        let parameters = leaf(name, since_1970(), self.authority.not_after)?;
+        let parameters = leaf(name, &self.authority)?;
         let certificate = parameters.signed_by(&key, &self.issuer);
         let certificate = certificate.map_err(io::Error::other)?;
         let key = PrivatePkcs8KeyDer::from(key.serialize_der());
@@ -85,8 +78,9 @@ impl Signer {
     }
 }
 
-/// Certificate of `name` from `now` on, which ends with its CA at the latest.
-fn leaf(name: &TrustedName, now: Duration, ca_ends: u64) -> io::Result<CertificateParams> {
+/// Certificate of `name` that is valid as long as its CA. Its dates are no business of this machine's clock, which may be wrong
+/// while that of the browser is right; and Apple's systems take the CA's two years (825 days at most).
+pub(super) fn leaf(name: &TrustedName, authority: &Authority) -> io::Result<CertificateParams> {
     let names = vec![name.to_string()];
     let mut parameters = CertificateParams::new(names).map_err(io::Error::other)?;
     parameters.distinguished_name = rcgen::DistinguishedName::new();
@@ -96,9 +90,8 @@ fn leaf(name: &TrustedName, now: Duration, ca_ends: u64) -> io::Result<Certifica
         .distinguished_name
         .push(DnType::CommonName, common);
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    let ends = (now + LEAF_LIFE).as_secs().min(ca_ends);
-    parameters.not_before = epoch + Duration::from_secs(now.saturating_sub(SKEW).as_secs());
-    parameters.not_after = epoch + Duration::from_secs(ends);
+    parameters.not_before = epoch + Duration::from_secs(authority.not_before);
+    parameters.not_after = epoch + Duration::from_secs(authority.not_after);
     parameters.is_ca = IsCa::ExplicitNoCa;
     parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -9,6 +9,7 @@ use bentpipe_sys::nftables::BaseChain;
 use bentpipe_sys::policy_rule::StrayRoute;
 use bentpipe_tunnel::engine::TrialOutcome;
 
+use crate::authority::ValidityPhase;
 use crate::config::Role;
 use crate::keys::Readers;
 
@@ -282,7 +283,8 @@ pub(super) enum AuthorityFacts {
         subject: String,
         /// Last day of its life.
         expires: String,
-        expired: bool,
+        /// Part of that by this machine's clock.
+        phase: ValidityPhase,
         /// Listed hosts that it is not for.
         lacking: Vec<String>,
     },

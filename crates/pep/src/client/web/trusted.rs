@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 
-use crate::authority::{Files, RENEWAL, Signer, ValidityPhase};
+use crate::authority::{Files, Signer, ValidityPhase};
 use crate::config::TrustedName;
-use crate::process::{self, since_1970};
+use crate::process::{self, date, since_1970};
 
 /// Time for which a host that speaks no HTTP/1.1 is not answered for.
 const LEFT: Duration = Duration::from_secs(600);
@@ -27,36 +27,20 @@ type Marks = [Option<(u64, u64, i64, i64)>; 2];
 /// End of a line about a CA that answers for nobody.
 const MEANWHILE: &str = "pages of the hosts in `names` load as without `tls = \"trusted\"`";
 
-/// Certificate of a host.
-struct Leaf {
-    config: Arc<ServerConfig>,
-    /// Time since 1970 at which the certificate was made.
-    made: Duration,
-}
-
-impl Leaf {
-    /// True if the certificate is good at the time `now` since 1970, and for long enough. One that was made later than `now`
-    /// was made by a clock that was wrong, and is not good yet.
-    fn is_fresh(&self, now: Duration) -> bool {
-        let age = now.checked_sub(self.made);
-        age.is_some_and(|age| age < RENEWAL)
-    }
-}
-
 #[derive(Default)]
 struct Watched {
     /// Files as they were looked at last; `None`: never.
     marks: Option<Marks>,
     signer: Option<Signer>,
-    /// Of hosts that are listed, and so of no more than that.
-    leaves: HashMap<TrustedName, Leaf>,
+    /// TLS with the certificate of a host; of hosts that are listed, and so of no more than that.
+    leaves: HashMap<TrustedName, Arc<ServerConfig>>,
     /// Part of the CA's life that the log was told of.
     told: Option<ValidityPhase>,
 }
 
 impl Watched {
-    /// Line about the CA's end at `now`, since 1970, if that is news.
-    fn news_of_end(&mut self, now: Duration) -> Option<String> {
+    /// Line about the CA's beginning or end at `now`, since 1970, if that is news.
+    fn news_of_validity(&mut self, now: Duration) -> Option<String> {
         let authority = self.signer.as_ref()?.authority();
         let phase = authority.phase(now);
         if self.told.replace(phase) == Some(phase) {
@@ -65,6 +49,11 @@ impl Watched {
         let (subject, on) = (authority.subject(), authority.expires());
         let mend = "`bentpipe ca remove`, then `bentpipe ca init`";
         match phase {
+            ValidityPhase::NotYet => Some(format!(
+                "the clock of this machine shows {}, and {subject} was made later; set the clock (`timedatectl set-ntp true`, or `date -s`): \
+                 until then {MEANWHILE}",
+                date(now.as_secs())
+            )),
             ValidityPhase::Good => None,
             ValidityPhase::Ending => Some(format!(
                 "{subject} expires on {on}; {mend}, and install the new one: from then on {MEANWHILE}"
@@ -96,7 +85,7 @@ impl Trusted {
         trusted
     }
 
-    /// Looks at the files of the CA, reads them if they have changed, and tells the log of its end; to be called every second.
+    /// Looks at the files of the CA, reads them if they have changed, and tells the log of its life; to be called every second.
     pub(super) fn look(&self) {
         let marks = [self.files.certificate(), self.files.key()].map(|file| {
             let metadata = fs::metadata(file).ok()?;
@@ -114,7 +103,7 @@ impl Trusted {
                 told: None,
             };
         }
-        if let Some(news) = known.news_of_end(since_1970()) {
+        if let Some(news) = known.news_of_validity(since_1970()) {
             tracing::warn!("{news}");
         }
     }
@@ -181,28 +170,26 @@ impl Trusted {
         if self.is_left(name) {
             return None;
         }
+        self.answer_at(since_1970(), name)
+    }
+
+    /// TLS as the host `name`, if this machine's clock shows `now`, since 1970.
+    fn answer_at(&self, now: Duration, name: &str) -> Option<Arc<ServerConfig>> {
         let name = self.names.iter().find(|one| one.as_str() == name)?;
         let mut known = self.known.borrow_mut();
         let Watched { signer, leaves, .. } = &mut *known;
         let signer = signer.as_ref()?;
         let authority = signer.authority();
-        if authority.has_expired() || !authority.is_for(name) {
+        if !authority.phase(now).is_valid() || !authority.is_for(name) {
             return None;
         }
-        let now = since_1970();
-        if let Some(leaf) = leaves.get(name)
-            && leaf.is_fresh(now)
-        {
-            return Some(leaf.config.clone());
+        if let Some(config) = leaves.get(name) {
+            return Some(config.clone());
         }
         // A fraction of a millisecond: two operations on P-256.
         match signer.answer_as(name) {
             Ok(config) => {
-                let leaf = Leaf {
-                    config: config.clone(),
-                    made: now,
-                };
-                leaves.insert(name.clone(), leaf);
+                leaves.insert(name.clone(), config.clone());
                 Some(config)
             }
             Err(error) => {
@@ -240,20 +227,6 @@ mod tests {
         let first = trusted.answer_as("a.example.com").unwrap();
         let second = trusted.answer_as("a.example.com").unwrap();
         assert!(Arc::ptr_eq(&first, &second), "one certificate for a host");
-        let ahead = since_1970() + Duration::from_secs(86_400);
-        let host = name("a.example.com");
-        trusted
-            .known
-            .borrow_mut()
-            .leaves
-            .get_mut(&host)
-            .unwrap()
-            .made = ahead;
-        let third = trusted.answer_as("a.example.com").unwrap();
-        assert!(
-            !Arc::ptr_eq(&first, &third),
-            "made by a clock that was ahead"
-        );
         assert!(trusted.answer_as("b.example.org").is_none(), "not the CA's");
         assert!(trusted.answer_as("c.a.example.com").is_none(), "not listed");
 
@@ -274,9 +247,10 @@ mod tests {
         assert!(trusted.answer_as("a.example.com").is_none(), "removed");
     }
 
-    #[test]
-    fn the_end_of_a_ca_is_told_before_and_then_once_each() {
-        const DAY: Duration = Duration::from_secs(86_400);
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    /// A client with a CA that was made now, for the host `a.example.com`, and its state.
+    fn with_ca() -> (Trusted, tempfile::TempDir) {
         let state = tempfile::tempdir().unwrap();
         let files = Files::of_state(state.path());
         let name: TrustedName = "a.example.com".parse().unwrap();
@@ -285,10 +259,36 @@ mod tests {
         fs::write(files.certificate(), &made.certificate).unwrap();
         fs::write(files.key(), &made.key).unwrap();
         fs::set_permissions(files.key(), fs::Permissions::from_mode(0o600)).unwrap();
-        let trusted = Trusted::new(vec![name], state.path());
+        (Trusted::new(vec![name], state.path()), state)
+    }
+
+    /// Browsers judge by their own clock, and whatever that shows, they take what the hosts themselves show.
+    #[test]
+    fn a_clock_outside_the_life_of_a_ca_leaves_its_hosts_alone() {
+        let (trusted, _state) = with_ca();
+        let made = since_1970();
+        let answers = |now| trusted.answer_at(now, "a.example.com").is_some();
+        assert!(answers(made) && answers(made + DAY * 700));
+        for wrong in [Duration::from_secs(100), made - DAY * 30, made + DAY * 731] {
+            assert!(!answers(wrong), "{wrong:?}");
+        }
+        let mut known = trusted.known.borrow_mut();
+        let unset = known.news_of_validity(Duration::from_secs(100)).unwrap();
+        assert!(
+            unset.starts_with("the clock of this machine shows 1970-01-01, and bentpipe local CA")
+                && unset.contains("set the clock"),
+            "{unset}"
+        );
+        assert_eq!(known.news_of_validity(Duration::from_secs(200)), None);
+        assert_eq!(known.news_of_validity(made), None);
+    }
+
+    #[test]
+    fn the_end_of_a_ca_is_told_before_and_then_once_each() {
+        let (trusted, _state) = with_ca();
         let mut known = trusted.known.borrow_mut();
         let begun = since_1970();
-        let mut news = |days: u32| known.news_of_end(begun + DAY * days);
+        let mut news = |days: u32| known.news_of_validity(begun + DAY * days);
         assert_eq!(news(600), None);
         let soon = news(720).expect("it ends in ten days");
         assert!(

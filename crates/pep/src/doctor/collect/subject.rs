@@ -246,7 +246,7 @@ fn authority(config: &ClientConfig) -> Option<AuthorityFacts> {
             AuthorityFacts::Present {
                 subject: authority.subject().to_owned(),
                 expires: authority.expires(),
-                expired: authority.has_expired(),
+                phase: authority.present_phase(),
                 lacking: lacking.map(ToString::to_string).collect(),
             }
         }

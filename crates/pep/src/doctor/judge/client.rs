@@ -5,6 +5,7 @@ use bentpipe_sys::link::Port;
 use super::far::{self, FarWords};
 use super::network::list;
 use super::{fail, ok, warn};
+use crate::authority::ValidityPhase;
 use crate::client::intercept::name_the_stray;
 use crate::doctor::Finding;
 use crate::doctor::facts::{AuthorityFacts, ClientFacts, Facts, GuardFacts};
@@ -93,11 +94,20 @@ fn authority(authority: &AuthorityFacts) -> Finding {
         AuthorityFacts::Present {
             subject,
             expires,
-            expired: true,
+            phase: ValidityPhase::Over,
             ..
         } => {
             let text = format!("{subject} has expired on {expires}");
             warn("ca", text, Some(ANEW.into()))
+        }
+        AuthorityFacts::Present {
+            subject,
+            phase: ValidityPhase::NotYet,
+            ..
+        } => {
+            let text = format!("the clock of this machine stands before {subject} was made");
+            let mend = "set the clock: run `timedatectl set-ntp true`, or `date -s`";
+            warn("ca", text, Some(mend.into()))
         }
         AuthorityFacts::Present {
             subject, lacking, ..

@@ -1,6 +1,7 @@
 //! Findings at the other end of the tunnel.
 
 use super::*;
+use crate::authority::ValidityPhase;
 
 fn with_reached(reached: HandshakeResult) -> impl FnOnce(&mut Facts) {
     move |facts| content(facts).side = SideFacts::Client(client(reached))
@@ -80,17 +81,26 @@ fn a_ca_that_answers_for_nobody_is_a_warning() {
         let one = findings.pop().unwrap();
         (one.level, one.to_string())
     };
-    let present = |expired, lacking: &[&str]| AuthorityFacts::Present {
+    let present = |phase, lacking: &[&str]| AuthorityFacts::Present {
         subject: "bentpipe local CA 2026-11-27".into(),
         expires: "2028-11-26".into(),
-        expired,
+        phase,
         lacking: lacking.iter().map(ToString::to_string).collect(),
     };
     for (authority, level, word) in [
-        (present(false, &[]), Level::Ok, "until 2028-11-26"),
-        (present(true, &[]), Level::Warn, "expired"),
         (
-            present(false, &["a.example"]),
+            present(ValidityPhase::Good, &[]),
+            Level::Ok,
+            "until 2028-11-26",
+        ),
+        (present(ValidityPhase::Over, &[]), Level::Warn, "expired"),
+        (
+            present(ValidityPhase::NotYet, &[]),
+            Level::Warn,
+            "set the clock",
+        ),
+        (
+            present(ValidityPhase::Good, &["a.example"]),
             Level::Warn,
             "not for a.example",
         ),
