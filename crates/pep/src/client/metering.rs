@@ -27,6 +27,8 @@ const MAX_FILE: u64 = 4096;
 /// The count is written at least this often while it grows, and not more often than the second while it grows fast.
 const SAVE: Duration = Duration::from_secs(60);
 const SAVE_SOON: Duration = Duration::from_secs(5);
+/// While the clock does not tell when the period ends, the time that has passed is written this often.
+const SAVE_TIME: Duration = Duration::from_hours(1);
 /// Growth that is written soon: this, or a hundredth of the cap.
 const MUCH: u64 = 1_000_000;
 
@@ -51,6 +53,8 @@ pub(super) struct Meter {
     file: PathBuf,
     /// Time at which the count was last written, and its value.
     written: (Instant, u64),
+    /// Instant of the last look.
+    looked: Instant,
     /// The cap is reached.
     used_up: bool,
     /// Reason why the count cannot be written.
@@ -73,6 +77,7 @@ impl Meter {
             layered,
             file,
             written: (process::now(), 0),
+            looked: process::now(),
             used_up: false,
             fault: LastingFault::none(),
         };
@@ -128,7 +133,8 @@ impl Meter {
         let grown = self.used(shard).saturating_sub(before);
         let much = MUCH.max(self.config.cap.map_or(0, |cap| cap.as_u64() / 100));
         let pause = if grown >= much { SAVE_SOON } else { SAVE };
-        if grown > 0 && process::now() >= at + pause {
+        let now = process::now();
+        if grown > 0 && now >= at + pause || self.usage.waits() && now >= at + SAVE_TIME {
             self.save(shard);
         }
     }
@@ -158,7 +164,10 @@ impl Meter {
             self.grant(shard);
         }
         let mut look = MeterLook::default();
-        if self.usage.look(process::since_1970(), crossed) {
+        let now = process::now();
+        let elapsed = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
+        let begins = self.usage.look(process::since_1970(), crossed);
+        if self.usage.on_elapsed(elapsed, crossed) || begins {
             self.grant(shard);
             self.save(shard);
             look.resumes = std::mem::replace(&mut self.used_up, false);
@@ -188,7 +197,8 @@ impl Meter {
         }
         match news {
             ClockNews::Unset => tracing::warn!(
-                "the clock is not set, it shows a time before 2024: bytes of [metering] go on in the period that was counted last"
+                "the clock is not set, it shows a time before 2024: bytes of [metering] go on in the period that was counted last, until the \
+                 client has run for as long as one"
             ),
             ClockNews::Behind => tracing::warn!(
                 "the clock stands before the period that [metering] counts: the count goes on, and the next period begins when the clock \
@@ -242,7 +252,8 @@ impl Meter {
             }
             AtCap::Stop => Some(format!(
                 "{used} have crossed the link {since}: `cap` of [metering] is reached; nothing crosses any more \
-                 until {until}"
+                 until {until}{}",
+                unset()
             )),
         }
     }
@@ -268,6 +279,14 @@ impl Meter {
             used_up: self.used_up,
             fault: self.unwritten(),
         })
+    }
+}
+
+/// Words for a clock that is not set where NTP may not cross.
+fn unset() -> &'static str {
+    match process::clock() {
+        Ok(_) => "",
+        Err(_) => "; the clock is not set: set it by hand, unless NTP goes past the tunnel",
     }
 }
 

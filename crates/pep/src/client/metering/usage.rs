@@ -1,4 +1,4 @@
-//! Count of bytes in one period after another: pure, the time by the wall clock is an argument.
+//! Count of bytes in one period after another: pure, the time by the wall clock is an argument, and so is that for which the client runs.
 
 use std::time::Duration;
 
@@ -28,6 +28,9 @@ pub(super) struct Saved {
     /// The clock was put back into the period before: its bytes count as well.
     #[serde(default)]
     carries: bool,
+    /// Seconds for which a client has run while no clock told when the period ends.
+    #[serde(default)]
+    waited: u64,
 }
 
 impl Saved {
@@ -50,6 +53,10 @@ pub(super) struct Usage {
     news: Option<ClockNews>,
     /// True once the log has said that the clock is not set.
     unset: bool,
+    /// The clock does not tell when the period ends: it is not set, or stands before the period.
+    wrong: bool,
+    /// Time for which it has not, in this run and those before.
+    waited: Duration,
 }
 
 /// Something about the clock that bears on the count.
@@ -81,12 +88,15 @@ impl Usage {
                 bytes,
                 before: None,
                 carries: false,
+                waited: 0,
             }),
             mark: 0,
             warned: false,
             shown: None,
             news: None,
             unset: false,
+            wrong: false,
+            waited: Duration::from_secs(same.map_or(0, |saved| saved.waited)),
         }
     }
 
@@ -100,10 +110,12 @@ impl Usage {
             let unset = self.saved.period != Period::Run && !self.unset;
             self.news = unset.then_some(ClockNews::Unset).or(self.news);
             self.unset |= unset;
+            self.wrong = true;
             return false;
         };
         let shown = self.shown.replace(number);
         let known = *self.saved.number.get_or_insert(number);
+        self.wrong = number < known;
         if number < known {
             if self.saved.behind.is_none() || shown.is_some_and(|shown| shown > number) {
                 self.put_back(number, shown.is_some_and(|shown| shown > number));
@@ -125,11 +137,41 @@ impl Usage {
         self.saved.before = ended.then(|| (known, self.used(crossed)));
         self.saved.number = Some(number);
         self.saved.behind = None;
+        self.wrong = false;
+        self.begin(crossed);
+        true
+    }
+
+    /// Notes that the client has run for `elapsed` since the last look; true if a new period has begun.
+    ///
+    /// While the clock does not tell when a period ends, the client's own time does: a clock that only NTP through the tunnel would set
+    /// stays wrong for as long as nothing may cross. By then a later period has begun, whichever it is.
+    pub(super) fn on_elapsed(&mut self, elapsed: Duration, crossed: u64) -> bool {
+        if !self.wrong {
+            self.waited = Duration::ZERO;
+            return false;
+        }
+        self.waited += elapsed;
+        if longest(self.saved.period).is_none_or(|longest| self.waited < longest) {
+            return false;
+        }
+        self.saved.number = self.saved.number.map(|number| number + 1);
+        self.saved.before = None;
+        self.begin(crossed);
+        true
+    }
+
+    /// True while the end of the period is not told by the clock.
+    pub(super) fn waits(&self) -> bool {
+        self.wrong && self.saved.period != Period::Run
+    }
+
+    fn begin(&mut self, crossed: u64) {
         self.saved.carries = false;
         self.saved.bytes = 0;
         self.mark = crossed;
         self.warned = false;
-        true
+        self.waited = Duration::ZERO;
     }
 
     /// The clock stands at `number`, before the period of the count; `seen` if it was put back in this run. At a start a clock without
@@ -173,8 +215,18 @@ impl Usage {
     pub(super) fn to_save(&self, crossed: u64) -> Saved {
         Saved {
             bytes: self.counted(crossed),
+            waited: self.waited.as_secs(),
             ..self.saved
         }
+    }
+}
+
+/// Length of the longest of such periods.
+fn longest(period: Period) -> Option<Duration> {
+    match period {
+        Period::Run => None,
+        Period::Day => Some(Duration::from_hours(24)),
+        Period::Month => Some(Duration::from_hours(31 * 24)),
     }
 }
 
@@ -200,173 +252,4 @@ fn month(clock: Duration, begins: MonthDay) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(days: u64) -> Duration {
-        Duration::from_secs(days * 86_400 + 3600)
-    }
-
-    /// 900 bytes of day 20,782, after a day of so many.
-    fn saved_after(before: Option<(u64, u64)>) -> Saved {
-        Saved {
-            period: Period::Day,
-            begins: MonthDay::FIRST,
-            number: Some(20_782),
-            behind: None,
-            bytes: 900,
-            before,
-            carries: false,
-        }
-    }
-
-    #[test]
-    fn months_are_those_of_the_calendar() {
-        // 1970-01-31, 1970-02-01, 1972-02-29, 1972-03-01, 2000-02-29, 2026-11-25, 2026-12-01.
-        for (days, expected) in [
-            (30, 0),
-            (31, 1),
-            (789, 25),
-            (790, 26),
-            (11_016, 361),
-            (20_782, 682),
-            (20_788, 683),
-        ] {
-            assert_eq!(month(at(days), MonthDay::FIRST), Some(expected), "{days}");
-        }
-    }
-
-    #[test]
-    fn a_month_of_a_provider_begins_on_its_day() {
-        let fifteenth = MonthDay::new(15).unwrap();
-        // 2026-11-14, 2026-11-15, 2026-12-14, 2026-12-15, 2027-01-01, 2027-01-15.
-        for (days, expected) in [
-            (20_771, 681),
-            (20_772, 682),
-            (20_801, 682),
-            (20_802, 683),
-            (20_819, 683),
-            (20_833, 684),
-        ] {
-            assert_eq!(month(at(days), fifteenth), Some(expected), "{days}");
-        }
-    }
-
-    #[test]
-    fn another_day_of_the_month_keeps_the_bytes_until_it_comes() {
-        let mut usage = Usage::new(Period::Month, MonthDay::FIRST, None);
-        usage.look(at(20_767), 0);
-        let saved = usage.to_save(1000);
-        let mut usage = Usage::new(Period::Month, MonthDay::new(15).unwrap(), Some(saved));
-        assert!(!usage.look(at(20_768), 0), "2026-11-11");
-        assert_eq!(usage.used(10), 1010);
-        assert!(usage.look(at(20_772), 20), "2026-11-15");
-        assert_eq!(usage.used(30), 10);
-    }
-
-    #[test]
-    fn the_last_tenth_is_told_once_in_a_period() {
-        let mut usage = Usage::new(Period::Day, MonthDay::FIRST, None);
-        assert!(!usage.look(at(20_782), 0));
-        assert_eq!(usage.last_tenth(899, 1000), None);
-        assert_eq!(usage.last_tenth(950, 1000), Some(50));
-        assert_eq!(usage.last_tenth(960, 1000), None, "said already");
-        assert!(usage.look(at(20_783), 1000));
-        assert_eq!(usage.last_tenth(1000 + 900, 1000), Some(100));
-        let mut usage = Usage::new(Period::Run, MonthDay::FIRST, None);
-        assert_eq!(usage.last_tenth(1000, 1000), None, "nothing is left");
-    }
-
-    #[test]
-    fn a_count_outlives_restarts_and_ends_with_its_period() {
-        let mut usage = Usage::new(Period::Month, MonthDay::FIRST, None);
-        assert!(!usage.look(at(20_782), 0));
-        assert_eq!(usage.used(1000), 1000);
-        let saved = usage.to_save(1000);
-        let mut usage = Usage::new(Period::Month, MonthDay::FIRST, Some(saved));
-        assert!(!usage.look(at(20_787), 0), "still November");
-        assert_eq!(usage.used(500), 1500);
-        assert!(usage.look(at(20_788), 600), "December");
-        assert_eq!(usage.used(700), 100);
-        assert_eq!(
-            Usage::new(Period::Day, MonthDay::FIRST, Some(saved)).used(0),
-            0,
-            "another period"
-        );
-        assert_eq!(
-            Usage::new(Period::Run, MonthDay::FIRST, Some(saved)).used(7),
-            7
-        );
-    }
-
-    #[test]
-    fn a_wrong_clock_frees_no_bytes() {
-        let saved = saved_after(None);
-        let mut usage = Usage::new(Period::Day, MonthDay::FIRST, Some(saved));
-        assert!(!usage.look(at(0), 50), "1970: not set yet");
-        assert!(!usage.look(at(20_780), 50), "set back");
-        assert_eq!(usage.used(50), 950);
-        assert!(!usage.look(at(20_782), 50), "and put right");
-        assert_eq!(usage.used(50), 950);
-        let mut restarted = Usage::new(Period::Day, MonthDay::FIRST, Some(usage.to_save(50)));
-        assert!(!restarted.look(at(20_780), 0), "behind after a restart");
-        let mut restarted = Usage::new(Period::Day, MonthDay::FIRST, Some(restarted.to_save(0)));
-        assert!(!restarted.look(at(20_780), 0), "and after another");
-        assert!(restarted.look(at(20_781), 60), "the next day after that");
-        assert_eq!(restarted.used(70), 10);
-        assert!(restarted.look(at(20_783), 80), "another day");
-    }
-
-    #[test]
-    fn a_clock_that_was_ahead_loses_no_bytes_and_blocks_no_period() {
-        let mut usage = Usage::new(Period::Month, MonthDay::FIRST, None);
-        assert!(!usage.look(at(20_782), 0), "November");
-        assert!(usage.look(at(21_200), 900), "a clock a year ahead");
-        assert_eq!((usage.used(950), usage.news()), (50, None));
-        assert!(!usage.look(at(20_782), 950), "put right");
-        assert_eq!(usage.news(), Some(ClockNews::PutBack(900)));
-        assert_eq!(usage.used(950), 950, "November's bytes are not lost");
-        assert!(!usage.look(at(20_783), 950));
-        assert_eq!(usage.news(), None, "it is said once");
-        let mut usage = Usage::new(Period::Month, MonthDay::FIRST, Some(usage.to_save(950)));
-        assert!(!usage.look(at(20_784), 0), "nor by a restart");
-        assert_eq!(usage.used(50), 1000);
-        assert!(
-            usage.look(at(20_788), 50),
-            "December, long before the year that the clock showed"
-        );
-        assert_eq!(usage.used(60), 10);
-    }
-
-    #[test]
-    fn a_clock_that_goes_back_and_forth_counts_each_byte_once() {
-        let mut usage = Usage::new(Period::Day, MonthDay::FIRST, None);
-        usage.look(at(20_782), 0);
-        assert!(usage.look(at(20_783), 900));
-        assert!(!usage.look(at(20_781), 950), "a leap back for a moment");
-        assert_eq!(usage.used(950), 950);
-        assert!(!usage.look(at(20_783), 960));
-        assert_eq!(usage.used(960), 60, "today's alone again");
-        assert_eq!(
-            usage.news(),
-            Some(ClockNews::Right),
-            "what may cross is more"
-        );
-    }
-
-    #[test]
-    fn a_clock_that_is_not_set_is_told_once() {
-        let saved = saved_after(Some((20_781, 800)));
-        let mut usage = Usage::new(Period::Day, MonthDay::FIRST, Some(saved));
-        assert!(!usage.look(at(0), 10) && !usage.look(at(0), 20));
-        assert_eq!(usage.news(), Some(ClockNews::Unset));
-        assert!(
-            !usage.look(at(20_781), 30),
-            "a day behind, as at every start"
-        );
-        assert_eq!(usage.news(), Some(ClockNews::Behind));
-        assert_eq!(usage.used(30), 930, "nothing of the day before counts");
-        assert!(!usage.look(at(20_782), 40));
-        assert_eq!((usage.used(40), usage.news()), (940, None));
-    }
-}
+mod tests;
