@@ -121,6 +121,13 @@ impl Paths {
         true
     }
 
+    /// Notes that the clock by which an entry was made stood so far behind.
+    pub fn correct(&mut self, key: &PathKey, behind: Duration) {
+        if let Some(entry) = self.0.get_mut(key) {
+            entry.seen = entry.seen.saturating_add(behind);
+        }
+    }
+
     /// What is known of a path, as far as it still counts.
     pub fn choose(&self, key: &PathKey, now: Duration) -> Option<Saved> {
         let entry = self.0.get(key)?;
@@ -302,6 +309,22 @@ mod tests {
         assert_eq!(known.rate.as_u64(), 5_000_000);
         paths.expire(NOW + 7 * 24 * HOUR);
         assert!(paths.is_empty());
+    }
+
+    #[test]
+    fn what_was_learned_before_the_clock_was_set_counts_in_full() {
+        let mut paths = Paths::default();
+        let key = key("a", "192.0.2.1");
+        paths.learn(
+            key.clone(),
+            &saved(10, Duration::ZERO),
+            Duration::from_secs(100),
+        );
+        paths.correct(&key, NOW - Duration::from_secs(200));
+        paths.expire(NOW);
+        let known = paths.choose(&key, NOW).expect("it is young");
+        assert_eq!(known.rate.as_u64(), 10_000_000);
+        assert_eq!(known.age, Duration::from_secs(100));
     }
 
     #[test]

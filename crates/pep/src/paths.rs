@@ -4,6 +4,7 @@
 //! shards of a server share one memory, which they touch once a second, never on the data path. A file that cannot be
 //! read or written costs one warning and what was learned.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use bentpipe_congestion::paths::{MAX_FILE, PathKey, Paths};
 use tokio::time::interval;
 
 use crate::config::Role;
-use crate::process;
+use crate::process::{self, PLAUSIBLE};
 use crate::state::StateFile;
 use bentpipe_tunnel::engine::Connection;
 
@@ -33,6 +34,46 @@ struct Known {
     paths: Paths,
     /// Instant at which to write what is new.
     due: Option<Instant>,
+    /// Paths that were learned while the wall clock was not set.
+    undated: HashSet<PathKey>,
+    /// Wall clock as it stood then, and the instant at which it was read.
+    unset: Option<(Duration, Instant)>,
+}
+
+impl Known {
+    /// Takes in what a connection says of its path, while the wall clock shows `wall`.
+    fn learn(&mut self, key: PathKey, saved: &Saved, (wall, now): (Duration, Instant)) {
+        self.set_right((wall, now));
+        if wall < PLAUSIBLE {
+            self.undated.insert(key.clone());
+            self.unset = Some((wall, now));
+        } else {
+            self.undated.remove(&key);
+        }
+        if self.paths.learn(key, saved, wall) {
+            self.due.get_or_insert(now + WRITE_EVERY);
+        }
+    }
+
+    /// Dates anew what was learned before the wall clock was set, once it is: else it would be as old as the clock, and forgotten.
+    fn set_right(&mut self, (wall, now): (Duration, Instant)) {
+        if wall < PLAUSIBLE {
+            return;
+        }
+        let Some((before, at)) = self.unset.take() else {
+            return;
+        };
+        let behind = wall.saturating_sub(before + now.saturating_duration_since(at));
+        for key in self.undated.drain() {
+            self.paths.correct(&key, behind);
+        }
+        self.due.get_or_insert(now + WRITE_EVERY);
+    }
+}
+
+/// The wall clock, and the instant at which it was read.
+fn clocks() -> (Duration, Instant) {
+    (process::since_1970(), process::now())
 }
 
 impl PathMemory {
@@ -44,7 +85,12 @@ impl PathMemory {
         paths.expire(process::since_1970());
         Self {
             file,
-            known: Mutex::new(Known { paths, due: None }),
+            known: Mutex::new(Known {
+                paths,
+                due: None,
+                undated: HashSet::new(),
+                unset: None,
+            }),
         }
     }
 
@@ -54,7 +100,11 @@ impl PathMemory {
 
     /// Tells a new connection what is known of its path.
     pub(crate) fn resume(&self, key: &PathKey, now: Instant, connection: &mut Connection) {
-        let saved = self.known().paths.choose(key, process::since_1970());
+        let clocks = clocks();
+        let mut known = self.known();
+        known.set_right(clocks);
+        let saved = known.paths.choose(key, clocks.0);
+        drop(known);
         if let Some(saved) = saved {
             connection.resume(now, saved);
         }
@@ -62,12 +112,7 @@ impl PathMemory {
 
     /// Takes in what a connection says of its path.
     pub(crate) fn learn(&self, key: PathKey, saved: &Saved) {
-        let mut known = self.known();
-        if known.paths.learn(key, saved, process::since_1970()) {
-            known
-                .due
-                .get_or_insert_with(|| process::now() + WRITE_EVERY);
-        }
+        self.known().learn(key, saved, clocks());
     }
 
     /// A tunnel has ended: what is new is written soon.
@@ -104,7 +149,10 @@ impl PathMemory {
     fn news(&self) -> Option<Vec<u8>> {
         let mut known = self.known();
         known.due.take()?;
-        known.paths.expire(process::since_1970());
+        let clocks = clocks();
+        known.set_right(clocks);
+        known.due = None;
+        known.paths.expire(clocks.0);
         Some(known.paths.encode())
     }
 }
@@ -130,6 +178,29 @@ mod tests {
     fn knows(memory: &PathMemory, key: &PathKey) -> bool {
         let now = process::since_1970();
         memory.known().paths.choose(key, now).is_some()
+    }
+
+    #[test]
+    fn a_clock_that_is_set_makes_nothing_old() {
+        let key = PathKey::new("a", "192.0.2.1".parse().expect("an address"));
+        let mut known = Known {
+            paths: Paths::default(),
+            due: None,
+            undated: HashSet::new(),
+            unset: None,
+        };
+        let (begun, second) = (process::now(), Duration::from_secs(1));
+        known.learn(key.clone(), &saved(), (100 * second, begun));
+        let (wall, later) = (PLAUSIBLE + 1000 * second, begun + 60 * second);
+        known.set_right((160 * second, later));
+        assert!(known.unset.is_some(), "it is not set yet");
+        known.set_right((wall, later));
+        known.paths.expire(wall);
+        let age = known.paths.choose(&key, wall).map(|saved| saved.age);
+        assert_eq!(age, Some(60 * second));
+        known.set_right((wall + second, later + second));
+        let age = known.paths.choose(&key, wall).map(|saved| saved.age);
+        assert_eq!(age, Some(60 * second), "once");
     }
 
     #[test]
