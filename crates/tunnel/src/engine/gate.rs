@@ -96,6 +96,8 @@ pub(crate) struct Progress {
     pub(crate) since: Instant,
     /// About one PTO without backoff.
     pub(crate) pto: Duration,
+    /// Instant at which the newest of what was acknowledged had been sent.
+    pub(crate) newest_sent: Option<Instant>,
 }
 
 impl Gate {
@@ -110,7 +112,11 @@ impl Gate {
             batch: None,
             app_limited: true,
             lost: 0,
-            progress: Progress { since: now, pto },
+            progress: Progress {
+                since: now,
+                pto,
+                newest_sent: None,
+            },
             meter: LossMeter::default(),
             newly_lost: 0,
             newest_acked: 0,
@@ -285,5 +291,6 @@ impl Flight {
             rate,
         });
         self.progress.since = now;
+        self.progress.newest_sent = self.progress.newest_sent.max(Some(batch.newest_sent));
     }
 }

@@ -151,6 +151,7 @@ mod tests {
         let progress = Progress {
             since: start,
             pto: Duration::from_millis(900),
+            newest_sent: None,
         };
         let mut prober = Prober::new(Seed::new(1));
         prober.update(start, progress, false, true);
@@ -202,6 +203,7 @@ mod tests {
         let progress = Progress {
             since: start,
             pto: Duration::from_secs(1),
+            newest_sent: None,
         };
         let mut prober = Prober::new(Seed::new(1));
         prober.update(start, progress, true, false);

@@ -1,6 +1,7 @@
 //! The real engine, tunnel and relay logic over the link model, in virtual time.
 
 mod acks;
+mod asleep;
 mod beside;
 mod bulk;
 mod cold;

@@ -76,6 +76,8 @@ pub(super) struct Liveness {
     wanted: bool,
     /// The shell was last told of an outage.
     told_outage: bool,
+    /// What was heard before may hold no more.
+    doubt: Option<Doubt>,
     /// Instant at which the peer was last heard in an outage.
     returned: Option<Instant>,
     /// Instant at which the present size of datagrams is given up.
@@ -84,6 +86,14 @@ pub(super) struct Liveness {
     firm_from: Instant,
     /// Datagrams that QUIC had sent when one last did not leave this machine, and why not.
     unsent: Option<(u64, UnreachableCause)>,
+}
+
+/// Question whether the peer still answers.
+#[derive(Clone, Copy)]
+struct Doubt {
+    since: Instant,
+    /// The peer was asked.
+    asked: bool,
 }
 
 impl Liveness {
@@ -98,6 +108,7 @@ impl Liveness {
             quiet_until: None,
             wanted: false,
             told_outage: false,
+            doubt: None,
             returned: None,
             size_deadline: None,
             firm_from: now,
@@ -139,6 +150,22 @@ impl Liveness {
         self.prober.hurry(now);
     }
 
+    /// Has the peer asked whether it still answers. Until something is acknowledged that leaves from now on, that counts as an outage,
+    /// the beginning of which is no news to whoever doubts. Only that is a proof: what was received before may come to hand later.
+    pub(super) fn doubt(&mut self, now: Instant) {
+        self.doubt = Some(Doubt {
+            since: now,
+            asked: false,
+        });
+        self.quiet_until = None;
+        self.told_outage = true;
+    }
+
+    /// True in an outage, or while there is reason to doubt that there is none.
+    fn is_outage(&self) -> bool {
+        self.prober.is_outage() || self.doubt.is_some()
+    }
+
     fn is_unheard(&self, now: Instant, span: Duration) -> bool {
         now.saturating_duration_since(self.heard) >= span
     }
@@ -178,7 +205,7 @@ impl Liveness {
 
     /// The beginning of an outage (true) or its end, once each.
     pub(super) fn take_news(&mut self) -> Option<bool> {
-        let outage = self.prober.is_outage();
+        let outage = self.is_outage();
         let told = std::mem::replace(&mut self.told_outage, outage);
         (told != outage).then_some(outage)
     }
@@ -218,11 +245,18 @@ impl Liveness {
     ) {
         self.firm_from = progress.since + GIVEN_WAY_AT_MOST * progress.pto;
         self.prober.update(now, progress, unanswered, waiting);
-        self.wanted &= self.prober.is_outage();
+        let is_proven = |doubt: &Doubt| progress.newest_sent >= Some(doubt.since);
+        self.doubt = self.doubt.filter(|doubt| !is_proven(doubt));
+        self.wanted &= self.is_outage();
     }
 
     /// True if a probe is to leave now.
     pub(super) fn poll_probe(&mut self, now: Instant, quic: &mut Streams) -> bool {
+        if let Some(doubt) = self.doubt.as_mut().filter(|doubt| !doubt.asked) {
+            // Once: if it is not answered, the prober finds an outage as it does any other time.
+            doubt.asked = true;
+            return true;
+        }
         if let Some(until) = self.gives_way_until(now, quic) {
             self.prober.defer(until);
         }
@@ -231,7 +265,10 @@ impl Liveness {
 
     /// Instant at which the next probe is due.
     pub(super) fn probe_at(&self) -> Option<Instant> {
-        self.prober.poll_timeout()
+        let doubt = self.doubt.filter(|doubt| !doubt.asked);
+        doubt
+            .map(|doubt| doubt.since)
+            .or_else(|| self.prober.poll_timeout())
     }
 
     /// Until when a probe that is due has to wait. A peer that is heard and acknowledges nothing may not get datagrams of
@@ -300,5 +337,44 @@ impl Liveness {
     /// Notes that the peer was asked. Once: from then on the prober sees an unanswered packet and takes over.
     pub(super) fn on_asked(&mut self, now: Instant) {
         self.received = now;
+    }
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "one base instant; all else is virtual"
+)]
+mod tests {
+    use bentpipe_units::Seed;
+
+    use super::*;
+
+    #[test]
+    fn only_an_answer_to_what_leaves_after_a_sleep_ends_the_doubt() {
+        let start = Instant::now();
+        let mut liveness = Liveness::new(Prober::new(Seed::new(1)), start);
+        let woken = start + Duration::from_secs(20);
+        liveness.doubt(woken);
+        liveness.want();
+        assert_eq!(
+            liveness.probe_at(),
+            Some(woken),
+            "the peer is asked at once"
+        );
+        let acked = |sent| Progress {
+            since: woken,
+            pto: Duration::from_millis(900),
+            newest_sent: Some(sent),
+        };
+        // An acknowledgement that has waited in the socket since before the sleep.
+        liveness.on_datagram(woken, Duration::from_millis(600));
+        liveness.update(woken, acked(woken - Duration::from_secs(1)), true, false);
+        assert_eq!(liveness.take_news(), None);
+        assert!(liveness.is_wanted(), "connections wait on");
+        let answered = woken + Duration::from_millis(600);
+        liveness.update(answered, acked(woken), false, false);
+        assert_eq!(liveness.take_news(), Some(false));
+        assert_eq!(liveness.take_news(), None, "once");
     }
 }

@@ -250,6 +250,14 @@ impl Connection {
         self.liveness.hurry(now);
     }
 
+    /// Asks the peer whether it still answers (client), as after a sleep of this machine: the peer may have given the connection up
+    /// meanwhile. Until it has answered, that counts as an outage, whose end is told.
+    pub fn doubt(&mut self, now: Instant) {
+        if self.stage.is_established() {
+            self.liveness.doubt(now);
+        }
+    }
+
     /// Server: sets how many flows and queries this client may hold open at once.
     pub fn set_max_flows(&mut self, max_flows: u64) {
         let most = streams_for(u32::try_from(max_flows).unwrap_or(u32::MAX));
