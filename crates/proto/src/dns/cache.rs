@@ -1,7 +1,8 @@
 //! Answers by question: bounded in bytes, the least used go first.
 //!
 //! Replacement is CLOCK ("second chance"): a hit sets a mark, and what is marked when its turn comes goes round once more.
-//! An answer past its lifetime stays for a while, for the time when there is no other (RFC 8767).
+//! An answer past its lifetime stays for a while, for the time when there is no other (RFC 8767). Answers grow older while the machine
+//! sleeps and the clock that callers go by stands still.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -53,6 +54,8 @@ pub struct Cache {
     memory: usize,
     max_ttl: Duration,
     max_stale: Duration,
+    /// Time for which the callers' clock has stood still.
+    slept: Duration,
 }
 
 impl Cache {
@@ -67,11 +70,21 @@ impl Cache {
             memory,
             max_ttl,
             max_stale,
+            slept: Duration::ZERO,
         }
+    }
+
+    /// Notes that the callers' clock, which shows `now`, has stood still for `slept`: all that is here is older by that. What was to be
+    /// fetched meanwhile is fetched when somebody asks, and not all at once.
+    pub fn on_slept(&mut self, now: Instant, slept: Duration) {
+        self.slept += slept;
+        let now = now + self.slept;
+        self.prefetch.retain(|(at, _)| *at > now);
     }
 
     /// Looks an answer up; `count`: on behalf of somebody who will use it.
     pub fn find(&mut self, now: Instant, key: &Key, count: bool) -> Option<Found<'_>> {
+        let now = now + self.slept;
         let entry = self.entries.get_mut(key)?;
         if now >= entry.stale_until {
             return None;
@@ -90,6 +103,7 @@ impl Cache {
 
     /// Keeps what has just come, if it may be kept. A failure does not displace what was known before.
     pub fn insert(&mut self, now: Instant, key: &Key, answer: Answer) {
+        let now = now + self.slept;
         let known = self
             .entries
             .get_mut(key)
@@ -174,11 +188,13 @@ impl Cache {
     /// Instant at which [`Self::next_prefetch`] has something to look at.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.prefetch.first().map(|(at, _)| *at)
+        let (at, _) = self.prefetch.first()?;
+        Some(at.checked_sub(self.slept).unwrap_or(*at))
     }
 
     /// A question whose answer is in use and will soon be stale.
     pub fn next_prefetch(&mut self, now: Instant) -> Option<Key> {
+        let now = now + self.slept;
         while let Some((at, key)) = self.prefetch.first()
             && *at <= now
         {

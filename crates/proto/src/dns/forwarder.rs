@@ -100,6 +100,8 @@ pub struct Forwarder<A> {
     answers: VecDeque<(A, Vec<u8>)>,
     learned: VecDeque<Learned>,
     stats: Stats,
+    /// The tunnel is waited for until then, as an answer is, before a stale one is given.
+    patient_until: Option<Instant>,
 }
 
 impl<A> Forwarder<A> {
@@ -120,6 +122,7 @@ impl<A> Forwarder<A> {
             answers: VecDeque::new(),
             learned: VecDeque::new(),
             stats: Stats::default(),
+            patient_until: None,
         }
     }
 
@@ -163,7 +166,7 @@ impl<A> Forwarder<A> {
                 &query,
                 &key,
                 room,
-                self.questions.is_usable() || server.is_some(),
+                self.may_answer_soon(now) || server.is_some(),
             )
         });
         let answer = if answer.is_some() {
@@ -303,7 +306,9 @@ impl<A> Forwarder<A> {
                 self.questions.end(ticket);
                 return;
             }
-            self.serve_stale(now, ticket);
+            if !self.may_answer_soon(now) {
+                self.serve_stale(now, ticket);
+            }
         }
         self.questions.reschedule(ticket);
     }

@@ -7,7 +7,7 @@ use super::super::cache::Found;
 use super::super::questions::{MAX_PENDING, Ticket};
 use super::super::rcode;
 use super::super::reply::{self, Extended};
-use super::Forwarder;
+use super::{Forwarder, STALE_PATIENCE};
 
 /// Time for which hosts may use an answer that is past its own.
 pub(super) const STALE_FOR: Duration = Duration::from_secs(STALE_TTL as u64);
@@ -18,6 +18,18 @@ const MAX_LEARNED: usize = MAX_PENDING;
 pub(super) const NO_TUNNEL: Extended = Extended::Network("bentpipe: the tunnel is down");
 
 impl<A> Forwarder<A> {
+    /// Notes that this machine has slept for so long until `now`: answers have aged meanwhile, and a tunnel that is in doubt for a round
+    /// trip is no reason to give out stale ones.
+    pub fn on_slept(&mut self, now: Instant, slept: Duration) {
+        self.cache.on_slept(now, slept);
+        self.patient_until = Some(now + STALE_PATIENCE);
+    }
+
+    /// True if a fresh answer may come soon enough: there is a tunnel, or there may be one in a moment.
+    pub(super) fn may_answer_soon(&self, now: Instant) -> bool {
+        self.questions.is_usable() || self.patient_until.is_some_and(|until| now < until)
+    }
+
     /// Takes what came of a question; `None`: it was lost on the way.
     pub fn handle_answer(&mut self, now: Instant, ticket: Ticket, message: Option<&[u8]>) {
         // Nothing is under way for it any more.

@@ -173,6 +173,59 @@ fn without_a_tunnel_the_wait_is_short_and_says_why() {
     assert!(miss(&mut dns, now + secs(15), 1, &silent).is_some());
 }
 
+/// The clock that the forwarder goes by stands still while the machine sleeps.
+#[test]
+fn answers_age_while_the_machine_sleeps() {
+    let now = start();
+    let mut dns = connected(now);
+    learn(&mut dns, now, "short.example", 60);
+    learn(&mut dns, now, "long.example", 3600);
+    let [short, long] =
+        ["short.example", "long.example"].map(|text| query(5, text, Rtype::A, None));
+    for _ in 0..2 {
+        assert!(
+            dns.handle_query(now, from(1), &short, Room::Udp).is_some(),
+            "in use"
+        );
+    }
+    dns.on_slept(now, secs(600));
+    let hit = dns
+        .handle_query(now, from(1), &long, Room::Udp)
+        .expect("it may be believed still");
+    assert_eq!(ttl(&hit), 3000);
+    dns.handle_timeout(now);
+    assert_eq!(dns.poll_transmit(), None, "nobody has asked yet");
+    // The tunnel is in doubt for a round trip, and no reason to be content with less.
+    dns.set_tunnel(now, false, BOTH);
+    assert_eq!(miss(&mut dns, now, 1, &short), None);
+    let back = now + Duration::from_millis(600);
+    dns.set_tunnel(back, true, BOTH);
+    let (ticket, crossing) = dns.poll_transmit().expect("it is asked for again");
+    dns.handle_answer(back, ticket, Some(&address(&crossing, 60, 2)));
+    let (_, bytes) = dns.poll_answer().expect("an answer");
+    assert_eq!(ttl(&bytes), 60);
+
+    // Without a tunnel in time, what is past its time is better than nothing.
+    dns.on_slept(back, secs(600));
+    dns.set_tunnel(back, false, BOTH);
+    assert_eq!(miss(&mut dns, back, 1, &short), None);
+    let patience = Duration::from_millis(1800);
+    assert_eq!(dns.poll_timeout(), Some(back + patience));
+    dns.handle_timeout(back + patience);
+    let (_, bytes) = dns.poll_answer().expect("a stale answer");
+    assert_eq!((ttl(&bytes), extended(&bytes)), (30, None));
+    let later = dns.handle_query(back + patience, from(2), &short, Room::Udp);
+    assert!(later.is_some(), "at once, as at any other time");
+    // Too old is too old.
+    dns.on_slept(back + patience, secs(3600));
+    assert_eq!(miss(&mut dns, back + patience, 3, &short), None);
+    dns.handle_timeout(back + 3 * patience);
+    assert_eq!(
+        dns.poll_answer().map(|(_, bytes)| code(&bytes)),
+        Some(OptRcode::SERVFAIL)
+    );
+}
+
 #[test]
 fn names_in_use_are_asked_for_before_they_expire() {
     let now = start();
