@@ -2,6 +2,7 @@
 
 mod key_log;
 mod limits;
+mod suspend;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Display;
@@ -25,6 +26,9 @@ pub(crate) use key_log::open_key_log;
 pub(crate) use limits::{
     file_limit, raise_file_limit, tell_of_connections, tell_of_files, tell_of_ports, total_memory,
 };
+pub(crate) use suspend::Sleep;
+#[cfg(test)]
+pub(crate) use suspend::feign_sleep;
 
 /// Kernel buffers wanted for UDP sockets, in bytes; the kernel's own limit applies.
 const SOCKET_BUFFER: usize = 8 << 20;
@@ -126,9 +130,15 @@ pub(crate) fn now() -> Instant {
 
 /// CPU time that the calling thread has used.
 pub(crate) fn thread_time() -> Duration {
-    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    since(rustix::time::clock_gettime(
+        rustix::time::ClockId::ThreadCPUTime,
+    ))
+}
+
+/// Time on one of the kernel's clocks, since that began.
+fn since(time: rustix::time::Timespec) -> Duration {
     let [seconds, nanoseconds] =
-        [used.tv_sec, used.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+        [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
     Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds)
 }
 
@@ -293,6 +303,18 @@ mod tests {
     use tokio::task::{LocalSet, spawn_local};
 
     use super::*;
+
+    #[test]
+    fn a_clock_that_is_not_set_is_told_with_its_mend() {
+        for unset in [Duration::ZERO, PLAUSIBLE - Duration::from_secs(1)] {
+            let fault = set_clock(unset).unwrap_err();
+            assert!(
+                fault.contains(&date(unset.as_secs())) && fault.contains("timedatectl"),
+                "{fault}"
+            );
+        }
+        assert_eq!(set_clock(PLAUSIBLE), Ok(PLAUSIBLE));
+    }
 
     /// Asks [`panics`] to be what it says.
     const WHERE: &str = "BENTPIPE_TEST_PANIC";

@@ -42,6 +42,8 @@ mod session;
 mod silence;
 mod sle;
 mod splitter;
+#[cfg(test)]
+mod tests;
 mod tls_connection;
 mod tunnels;
 mod udp_trial;

@@ -171,11 +171,12 @@ impl Session {
     }
 
     /// The tunnel for a new flow, now or when it comes up or answers again within the configured time. What is opened in
-    /// an outage would be lost with the tunnel if the server turns out to have been restarted.
+    /// an outage, or first thing after a sleep, would be lost with the tunnel if the server turns out to have been restarted.
     pub(crate) async fn tunnel(&self) -> Result<ConnectionId, Unready> {
         if self.is_stopped() {
             return Err(Unready);
         }
+        self.look_for_sleep();
         let usable = || self.tunnels.usable();
         if let Some(ready) = usable() {
             return Ok(ready);

@@ -3,13 +3,13 @@
 use std::cell::{Ref, RefCell, RefMut};
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::{CloseCode, Families};
 use bytes::Bytes;
 
 use super::connections::Connections;
-use crate::process;
+use crate::process::{self, Sleep};
 use crate::shard::Shard;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
 use bentpipe_tunnel::transport::QueryKey;
@@ -18,6 +18,7 @@ use bentpipe_tunnel::transport::QueryKey;
 pub(crate) struct Tunnels {
     shard: Rc<Shard>,
     state: RefCell<Connections>,
+    sleep: RefCell<Sleep>,
 }
 
 impl Tunnels {
@@ -26,6 +27,7 @@ impl Tunnels {
         Rc::new(Self {
             shard,
             state: RefCell::new(Connections::new()),
+            sleep: RefCell::new(Sleep::new()),
         })
     }
 
@@ -51,6 +53,19 @@ impl Tunnels {
     /// The tunnel, if it answers.
     pub(super) fn usable(&self) -> Option<ConnectionId> {
         self.state().usable()
+    }
+
+    /// Doubts the tunnel if this machine has slept since the last such look: the server may have given it up, or have been restarted,
+    /// and is asked. Returns for how long the machine has slept, if it has.
+    pub(super) fn doubt_after_sleep(&self) -> Option<Duration> {
+        let slept = self.sleep.borrow_mut().look()?;
+        if let Some(id) = self.ready() {
+            let now = process::now();
+            self.change(id, |connection| connection.doubt(now));
+            // The engine tells the end alone: nothing may be opened before its next turn.
+            self.state_mut().on_outage(id, true);
+        }
+        Some(slept)
     }
 
     /// Looks at the tunnel; `None` without one.

@@ -283,11 +283,28 @@ impl Session {
         }
     }
 
+    /// Looks whether this machine has slept: then the server is asked whether it still has the tunnel before anything else is opened in
+    /// it, and no pause between attempts goes on.
+    pub(super) fn look_for_sleep(&self) {
+        let Some(slept) = self.tunnels.doubt_after_sleep() else {
+            return;
+        };
+        tracing::info!(
+            target: crate::events::STATE,
+            "this machine has slept for {} s: connections wait until the server answers",
+            slept.as_secs()
+        );
+        self.schedule.tell(Retry::on_changed);
+        self.schedule.wake();
+        self.tell_reach();
+    }
+
     /// Keeps the figures of `status` fresh; never ends.
     pub(crate) async fn sample(&self) {
         let mut tick = interval(SAMPLE);
         loop {
             tick.tick().await;
+            self.look_for_sleep();
             process::tell_of_connections();
             self.learned.learn_path();
             if self.tunnels.ready().is_some() {

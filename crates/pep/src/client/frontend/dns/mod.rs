@@ -30,7 +30,7 @@ use super::direct::Decisions;
 use crate::client::Session;
 use crate::config::{ClientDns, Place, Placed};
 use crate::net::listen::{ListenFamilies, listen};
-use crate::process::{self, RunError};
+use crate::process::{self, RunError, Sleep};
 use crate::status;
 use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::transport::QueryKey;
@@ -62,6 +62,7 @@ pub(crate) struct Dns {
     asked: RefCell<HashMap<(ConnectionId, QueryKey), Ticket>>,
     held: Rc<Held>,
     near: Near,
+    sleep: RefCell<Sleep>,
     /// Instant at which the addresses of this machine were last read.
     local_read: Cell<Option<Instant>>,
     /// True if rules go by names, so that answers may have to wait.
@@ -90,6 +91,7 @@ impl Dns {
             asked: RefCell::default(),
             held: Rc::new(Held::new(decisions)),
             near: Near::new(config, intercepts),
+            sleep: RefCell::new(Sleep::new()),
             local_read: Cell::new(None),
             learns,
             changed: Notify::new(),
@@ -133,6 +135,7 @@ impl Dns {
         room: Room,
     ) -> Option<Vec<u8>> {
         let now = process::now();
+        let slept = self.sleep.borrow_mut().look();
         let source = Source {
             to: to.clone(),
             host: asked.host,
@@ -140,6 +143,9 @@ impl Dns {
         };
         let again = self.learns.then(|| to.clone());
         let mut forwarder = self.forwarder.borrow_mut();
+        if let Some(slept) = slept {
+            forwarder.on_slept(now, slept);
+        }
         let mut answer = forwarder.handle_query(now, source, message, room);
         if answer.is_none() {
             self.session.want();
