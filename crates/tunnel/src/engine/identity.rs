@@ -247,7 +247,35 @@ fn certified(key: &PrivateKey) -> Result<Arc<CertifiedKey>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use rustls::client::danger::ServerCertVerifier as _;
+    use rustls::pki_types::{ServerName, UnixTime};
+
     use super::*;
+
+    /// A terminal whose clock starts in 1970 connects (`docs/decisions/raw-keys.md`), and one whose clock is centuries ahead.
+    #[test]
+    fn keys_are_believed_at_any_time() {
+        let key = PrivateKey::generate().unwrap();
+        let certified = certified(&key).unwrap();
+        let name = ServerName::try_from("bentpipe.invalid").unwrap();
+        for own in [true, false] {
+            let expected = if own {
+                key.public()
+            } else {
+                PrivateKey::generate().unwrap().public()
+            };
+            let verifier = Verifier::quiet(Arc::new(move |shown| *shown == expected));
+            for at in [Duration::ZERO, Duration::from_secs(1 << 34)] {
+                let now = UnixTime::since_unix_epoch(at);
+                let end = &certified.cert[0];
+                let server = verifier.verify_server_cert(end, &[], &name, &[], now);
+                let client = verifier.verify_client_cert(end, &[], now);
+                assert_eq!((server.is_ok(), client.is_ok()), (own, own), "{at:?}");
+            }
+        }
+    }
 
     #[test]
     fn one_encoding_is_a_key_and_nothing_else() {
