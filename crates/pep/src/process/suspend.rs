@@ -61,7 +61,7 @@ pub(crate) fn feign_sleep(seconds: u64) {
     FEIGNED.fetch_add(seconds, Ordering::Relaxed);
 }
 
-/// No such clocks: a sleep is noticed by what it has ended.
+/// Nothing, for want of such clocks: a sleep is noticed by what it has ended.
 #[cfg(not(target_os = "linux"))]
 fn clocks() -> Option<(Duration, Duration)> {
     None

@@ -76,7 +76,7 @@ pub(super) struct Liveness {
     wanted: bool,
     /// The shell was last told of an outage.
     told_outage: bool,
-    /// What was heard before may hold no more.
+    /// Reason to believe nothing that was heard before.
     doubt: Option<Doubt>,
     /// Instant at which the peer was last heard in an outage.
     returned: Option<Instant>,
