@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{env, thread};
 
 use bentpipe_testbed::daemon::free_port;
@@ -21,7 +21,7 @@ use bentpipe_testbed::route::Place;
 
 use crate::config::{ClientFile, ServerFile};
 use crate::keys::PrivateKey;
-use crate::process::{Diagnosis, feign_sleep};
+use crate::process::{Diagnosis, feign_sleep, now};
 
 /// Variable that names the file of the server that [`serves`] is to be.
 const FILE: &str = "BENTPIPE_TEST_SERVER";
@@ -66,7 +66,7 @@ fn serves() {
 
 /// Waits until somebody listens.
 fn until_open(address: SocketAddr) {
-    let began = Instant::now();
+    let began = now();
     while TcpStream::connect(address).is_err() {
         assert!(began.elapsed() < PATIENCE, "nobody listens on {address}");
         thread::sleep(Duration::from_millis(20));
