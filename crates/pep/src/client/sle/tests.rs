@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bentpipe_testbed::daemon::free_port;
 use bentpipe_testbed::in_own_process;
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 use crate::config::{ClientFile, ServerFile};
 use crate::keys::PrivateKey;
-use crate::process::Diagnosis;
+use crate::process::{self, Diagnosis};
 
 /// Address at which the client finds tunnel and box; the server's own port for outer connections is at 127.0.0.1.
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -125,7 +125,7 @@ fn connect(file: &Path) {
 
 /// Waits until somebody listens.
 fn until_open(address: SocketAddr) {
-    let began = Instant::now();
+    let began = process::now();
     while TcpStream::connect(address).is_err() {
         assert!(
             began.elapsed() < PATIENCE,
@@ -182,7 +182,7 @@ fn flows_are_sealed_in_one_epoch_after_the_other() {
     let named = scene.run();
     let local = (Ipv4Addr::LOCALHOST, 0).into();
     let echo = Service::start(&Place::here(), local, echo).expect("a server");
-    let (began, mut flows) = (Instant::now(), 0);
+    let (began, mut flows) = (process::now(), 0);
     let named = loop {
         exchange(scene.socks, echo.address);
         flows += 1;
