@@ -72,6 +72,8 @@ pub struct Conn {
     /// Moment of the last progress.
     moved: Instant,
     outer_is_gone: bool,
+    /// Payload for the LAN was thrown away.
+    is_cut: bool,
     actions: VecDeque<Action>,
 }
 
@@ -119,6 +121,7 @@ impl Conn {
             order,
             moved: now,
             outer_is_gone: false,
+            is_cut: false,
             actions: VecDeque::new(),
         }
     }
@@ -208,7 +211,7 @@ impl Conn {
                     self.end(Outcome::Aborted(code), Action::ResetOuter);
                 }
             }
-            Phase::Aborted(_) => self.to_lan.clear(),
+            Phase::Aborted(_) => self.throw_away(),
             Phase::Aborting(_) | Phase::Refused | Phase::Ended(_) => return,
         }
         self.settle();
@@ -369,10 +372,16 @@ impl Conn {
         }
     }
 
+    /// Throws away payload that the LAN has not taken: an end in order would hide that.
+    fn throw_away(&mut self) {
+        self.is_cut |= !self.to_lan.is_empty();
+        self.to_lan.clear();
+    }
+
     /// Has the LAN side reset. If the peer's direction had ended in order, the host is told of that first and reads no error:
     /// nothing of that direction is missing.
     fn reset_lan_after_fin(&mut self) {
-        if !self.order.fin() {
+        if self.is_cut || !self.order.fin() {
             return self.reset_lan();
         }
         if self.sent.ask_shut() {

@@ -72,7 +72,7 @@ impl Conn {
             (Kind::Reply, phase) => self.on_reply(body, phase),
             (Kind::Abort, Phase::Opening) => {
                 // There is no LAN side yet that could take anything.
-                self.to_lan.clear();
+                self.throw_away();
                 self.phase = Phase::Aborted(body[0]);
             }
             (Kind::Abort, Phase::Flowing) => self.phase = Phase::Aborted(body[0]),

@@ -207,6 +207,21 @@ fn an_end_before_a_reset_reaches_the_host_first() {
 }
 
 #[test]
+fn a_direction_of_which_something_was_thrown_away_has_no_end_in_order() {
+    let mut pair = server();
+    pair.brings(Kind::Data, b"early");
+    pair.brings(Kind::Fin, b"");
+    pair.brings(Kind::Abort, &[0]);
+    assert_eq!(pair.steps(), [Action::ResetLan]);
+    let mut pair = open_server();
+    pair.brings(Kind::Data, b"untaken");
+    pair.brings(Kind::Fin, b"");
+    pair.brings(Kind::Abort, &[0]);
+    pair.conn.abort(pair.now, 1);
+    assert_eq!(pair.steps(), [Action::ResetLan]);
+}
+
+#[test]
 fn a_reset_crosses_after_the_bytes_before_it() {
     let mut pair = open_client();
     pair.conn.on_lan(pair.now, b"before");
