@@ -151,6 +151,11 @@ impl AckDuty {
         }
     }
 
+    /// Nothing may be sent: nothing is owed then.
+    pub(super) fn forget(&mut self) {
+        self.unanswered = None;
+    }
+
     /// True if an ACK is due. What is owed is then counted anew, so that an ACK which has found no room is due again later, and
     /// not at once.
     pub(super) fn take_due(&mut self, now: Instant) -> bool {

@@ -82,6 +82,11 @@ impl Acknowledgements {
         due
     }
 
+    /// Notes that the ACK that was due cannot leave, because quinn sends nothing: it would be due again and again.
+    pub(super) fn on_unsendable(&mut self) {
+        self.duty.forget();
+    }
+
     /// True if the peer has been owed an answer for longer than it was promised; it is then taken to leave.
     pub(super) fn take_overdue(&mut self, now: Instant, rtt: Duration) -> bool {
         let overdue = self.unanswered.is_some_and(|(since, count)| {

@@ -109,7 +109,11 @@ impl Connection {
         self.quic.ping();
         // How fast it is acknowledged is not how fast the path is.
         self.control.gate.flight().keep_app_limited();
-        self.transmit_one(now, buf)
+        let transmit = self.transmit_one(now, buf);
+        if transmit.is_none() {
+            self.acks.on_unsendable();
+        }
+        transmit
     }
 
     /// Sends what the peer waits for after a silence, whatever the window says: what fills that is in flight no more.
