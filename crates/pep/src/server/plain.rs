@@ -56,8 +56,8 @@ struct SplitClient {
 struct SplitServer {
     config: PlainServer,
     clients: RefCell<Vec<Rc<SplitClient>>>,
-    /// Flows of clients that the file lists no more.
-    unlisted: RefCell<Vec<Rc<Splits>>>,
+    /// Clients that the file lists no more and that have open flows.
+    unlisted: RefCell<Vec<Rc<SplitClient>>>,
     controller: Option<CongestionControl>,
     dialler: Dialler,
     started: Instant,
@@ -222,34 +222,34 @@ impl SplitServer {
     fn reload(&self) {
         match PlainServer::load(&self.config.file) {
             Ok(fresh) => {
-                let fresh = clients(&fresh, &self.clients.borrow());
+                let listed = self.clients.take();
+                let known = [listed, self.unlisted.take()].concat();
+                let fresh = clients(&fresh, &known);
                 tracing::info!(target: events::STATE, "reloaded: {} clients", fresh.len());
-                let before = self.clients.replace(fresh);
-                self.keep_unlisted(&before);
+                self.clients.replace(fresh);
+                self.keep_unlisted(known);
             }
             Err(error) => tracing::error!("not reloaded, the old list stays: {error}"),
         }
     }
 
-    /// Goes on counting the open flows of clients that were listed `before` and are no more.
-    fn keep_unlisted(&self, before: &[Rc<SplitClient>]) {
+    /// Goes on counting the open flows of those `known` clients that are listed no more.
+    fn keep_unlisted(&self, mut known: Vec<Rc<SplitClient>>) {
         let clients = self.clients.borrow();
-        let is_listed =
-            |splits: &Rc<Splits>| clients.iter().any(|now| Rc::ptr_eq(&now.splits, splits));
-        let mut unlisted = self.unlisted.borrow_mut();
-        unlisted.extend(before.iter().map(|client| client.splits.clone()));
-        unlisted.retain(|splits| splits.open() > 0 && !is_listed(splits));
+        let is_listed = |one: &Rc<SplitClient>| {
+            let mut listed = clients.iter();
+            listed.any(|now| Rc::ptr_eq(&now.splits, &one.splits))
+        };
+        known.retain(|one| one.splits.open() > 0 && !is_listed(one));
+        self.unlisted.replace(known);
     }
 
     async fn until_idle(&self) {
         let busy = || {
             let clients = self.clients.borrow();
             let unlisted = self.unlisted.borrow();
-            let mut all = clients
-                .iter()
-                .map(|client| &client.splits)
-                .chain(&*unlisted);
-            all.any(|splits| splits.open() > 0)
+            let mut all = clients.iter().chain(&*unlisted);
+            all.any(|client| client.splits.open() > 0)
         };
         while busy() {
             sleep(POLL).await;
