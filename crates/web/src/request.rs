@@ -231,7 +231,10 @@ impl Request {
         let own = site
             .iter()
             .all(|site| site == "same-origin" || site == "none");
-        !own || self.fields.has("origin")
+        // Chromium names the origin of module scripts, fonts and whatever has `crossorigin` also at the page's own host.
+        let origin = format!("{}://{}", self.scheme.name(), self.host);
+        let mut origins = self.fields.values("origin");
+        !own || origins.any(|one| !one.eq_ignore_ascii_case(origin.as_bytes()))
     }
 
     /// Age up to which an answer is taken, if the request names one.
@@ -387,6 +390,7 @@ mod tests {
             "X: y",
             "Sec-Fetch-Site: same-origin",
             "Sec-Fetch-Site: none",
+            "Sec-Fetch-Site: same-origin\r\nOrigin: http://example.org",
         ] {
             assert!(request(&format!("{field}\r\n")).takes_stored(), "{field}");
         }
@@ -395,6 +399,7 @@ mod tests {
             "Cache-Control: no-cache",
             "Pragma: no-cache",
             "Origin: http://app.intranet",
+            "Origin: null",
             "Sec-Fetch-Site: same-site",
             "Sec-Fetch-Site: Cross-Site",
         ] {

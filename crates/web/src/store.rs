@@ -45,8 +45,9 @@ pub enum Asked {
         moved: Instant,
         /// Moment at which something of it has come last, or, before its first byte, at which an object of its page was promised, has begun or ended.
         turned: Instant,
-        /// Moment at which an object has begun whose head does not say how long it is: it may go on for ever.
-        endless: Option<Instant>,
+        /// Moment at which an object has begun whose head does not say how long it is: it may go on for ever. And the number of objects of
+        /// its page that come at once, of which it is one.
+        endless: Option<(Instant, u32)>,
     },
     /// An answer, given once.
     Ready(Answer),
@@ -177,6 +178,16 @@ impl<K: Clone + Eq + Hash> Store<K> {
         }
     }
 
+    /// Number of objects of `page` that come at once, at least one.
+    fn abreast(&self, page: &Page<K>) -> u32 {
+        let coming = page
+            .coming
+            .values()
+            .filter_map(|place| self.objects.get(place));
+        let begun = coming.filter(|object| object.began.is_some()).count();
+        u32::try_from(begun).unwrap_or(u32::MAX).max(1)
+    }
+
     /// What is known of the object that `request` of `owner` asks for.
     pub fn ask(&mut self, now: Instant, owner: &K, request: &Request) -> Asked {
         self.sweep(now);
@@ -188,13 +199,15 @@ impl<K: Clone + Eq + Hash> Store<K> {
         let answers = alike && object.is_young(now, request) && object.answers(request);
         if answers && object.whole.is_none() {
             let page = self.pages.get(&object.page);
+            let endless = object.began.filter(|_| !object.says_its_length());
+            let abreast = page.map_or(1, |page| self.abreast(page));
             let page = page.filter(|_| object.bytes.is_empty());
             let own = Some(object.moved);
             let (moved, turned) = page.map_or((own, own), |page| (page.moved, page.turned));
             return Asked::Promised {
                 moved: moved.unwrap_or(object.moved),
                 turned: turned.unwrap_or(object.moved),
-                endless: object.began.filter(|_| !object.says_its_length()),
+                endless: endless.map(|began| (began, abreast)),
             };
         }
         let Some(object) = self.drop_object(&place) else {

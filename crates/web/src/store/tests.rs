@@ -250,7 +250,11 @@ fn who_waits_hears_since_when_an_object_comes_that_may_never_end() {
         let bytes = format!("HTTP/1.1 200 OK\r\n{fields}\r\n").into();
         assert!(store.on_frame(at(1), page, Frame::Head { id: 1, bytes }));
         assert!(store.on_frame(at(2), page, data(1, 2)));
-        assert_eq!(since(&mut store), endless.then_some(at(1)), "{fields}");
+        assert_eq!(since(&mut store), endless.then_some((at(1), 1)), "{fields}");
+        assert!(store.on_frame(at(2), page, promise(2, "/b")));
+        let bytes = "HTTP/1.1 200 OK\r\n\r\n".into();
+        assert!(store.on_frame(at(3), page, Frame::Head { id: 2, bytes }));
+        assert_eq!(since(&mut store), endless.then_some((at(1), 2)), "{fields}");
     }
 }
 

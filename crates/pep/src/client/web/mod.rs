@@ -245,7 +245,8 @@ impl Pages {
                     endless,
                 } => {
                     let moments = (moved.into(), turned.into());
-                    let until = patience.until(moments, endless.map(Instant::from_std));
+                    let endless = endless.map(|(began, abreast)| (began.into(), abreast));
+                    let until = patience.until(moments, endless);
                     if Instant::now() >= until {
                         self.store.borrow_mut().give_up(owner, request);
                         self.changed.notify_waiters();

@@ -12,7 +12,7 @@ const PROMISED_SILENCE: Duration = Duration::from_secs(6);
 /// it may go on for ever, as the picture of a camera does.
 const PROMISED_TURN: Duration = Duration::from_secs(30);
 
-/// Time that an object may take from its first byte on if its head does not say how long it is. What a link of 64 kbit/s brings in this time
+/// Time that an object may take from its first byte on if its head does not say how long it is, for each of the objects that come at once. What a link of 64 kbit/s brings in this time
 /// is more than most scripts and style sheets have; what is still under way then may be something that never ends.
 const PROMISED_ENDLESS: Duration = Duration::from_secs(60);
 
@@ -46,14 +46,16 @@ impl Patience {
     }
 
     /// Moment at which the object is given up unless something changes: something of it came last when it `moved`, its turn came nearer when
-    /// it `turned`, and since `endless` it comes without saying how long it is.
+    /// it `turned`, and since `endless` it comes without saying how long it is, as one of so many
+    /// at once.
     pub(super) fn until(
         &self,
         (moved, turned): (Instant, Instant),
-        endless: Option<Instant>,
+        endless: Option<(Instant, u32)>,
     ) -> Instant {
         let until = (moved + self.silence).min(turned + PROMISED_TURN);
-        let bounds = [endless.map(|began| began + PROMISED_ENDLESS), self.end];
+        let endless = endless.map(|(began, abreast)| began + PROMISED_ENDLESS * abreast);
+        let bounds = [endless, self.end];
         bounds.into_iter().flatten().fold(until, Instant::min)
     }
 }
@@ -74,12 +76,17 @@ mod tests {
             // Large objects come for as long as they need.
             ((500, 500), None, 506),
             // What does not say how long it is does not.
-            ((10, 10), Some(5), 16),
-            ((64, 64), Some(5), 65),
-            ((500, 500), Some(5), 65),
+            ((10, 10), Some((5, 1)), 16),
+            ((64, 64), Some((5, 1)), 65),
+            ((500, 500), Some((5, 1)), 65),
+            // Several share the link.
+            ((500, 500), Some((5, 3)), 185),
         ];
         for ((moved, turned), endless, until) in cases {
-            let got = promised.until((at(moved), at(turned)), endless.map(at));
+            let got = promised.until(
+                (at(moved), at(turned)),
+                endless.map(|(began, abreast)| (at(began), abreast)),
+            );
             assert_eq!(got, at(until), "{moved} {turned} {endless:?}");
         }
         let sealed = Patience::new(now, true);
