@@ -11,8 +11,11 @@ use super::super::profile::{ACK_DELAY, AckPolicy};
 /// Fewer datagrams than this do not open the gate by their number, however few to an ACK the peer wishes.
 const FEWEST_OWED: u64 = 16;
 
-/// Both directions count as busy for so long after content had to wait for an ACK of its own.
+/// Time in which [`BULK`] packets with content make a peer that sends in bulk, and for which it counts as one.
 const BUSY: Duration = Duration::from_millis(100);
+
+/// Packets with content in [`BUSY`], some 3 Mbit/s: far more than credit and requests come to.
+const BULK: u64 = 25;
 
 /// Shortest ACK delay that quinn takes; it asks for none that is shorter than a round trip.
 const SHORTEST_DELAY: Duration = Duration::from_millis(25);
@@ -25,8 +28,7 @@ pub(super) struct Acknowledgements {
     /// Acknowledgements that this side wants where round trips are short, and that the peer wants.
     demand: AckDemand,
     duty: AckDuty,
-    /// Instant at which content last waited for an ACK of its own: data of this side fills the packets.
-    both_busy_at: Option<Instant>,
+    inbound: Inbound,
     /// Datagrams received and still unanswered: when the oldest came, and how many there are.
     unanswered: Option<(Instant, u64)>,
 }
@@ -38,7 +40,7 @@ impl Acknowledgements {
             policy: asked.announced(),
             demand: AckDemand::new(asks),
             duty: AckDuty::default(),
-            both_busy_at: None,
+            inbound: Inbound::default(),
             unanswered: None,
         }
     }
@@ -61,6 +63,7 @@ impl Acknowledgements {
     /// Notes what quinn has read; it has counted these `frames` so far.
     pub(super) fn on_frames(&mut self, now: Instant, frames: &FrameStats) {
         self.duty.on_received(now, frames);
+        self.inbound.on_received(now, frames);
     }
 
     /// Notes that packets left.
@@ -75,11 +78,7 @@ impl Acknowledgements {
 
     /// True if an ACK is due that quinn alone would hold back.
     pub(super) fn take_due(&mut self, now: Instant) -> bool {
-        let due = self.duty.take_due(now);
-        if due {
-            self.both_busy_at = Some(now);
-        }
-        due
+        self.duty.take_due(now)
     }
 
     /// Notes that the ACK that was due cannot leave, because quinn sends nothing: it would be due again and again.
@@ -122,14 +121,45 @@ impl Acknowledgements {
     /// Time for which windows are to allow on top of the round trip. While the peer sends in bulk as well, its ACKs wait in the
     /// queue behind its data.
     pub(super) fn allowance(&self, now: Instant, rtt: Duration) -> Duration {
-        let both_busy = |at| now.saturating_duration_since(at) < BUSY;
-        self.demand
-            .allowance(now, rtt, self.both_busy_at.is_some_and(both_busy))
+        self.demand.allowance(now, rtt, self.inbound.is_bulk(now))
     }
 
     /// Wish for a window of `packets`, if the peer is to hear of it.
     pub(super) fn poll_wish(&mut self, now: Instant, packets: u64, rtt: Duration) -> Option<Acks> {
         self.demand.poll(now, packets, rtt)
+    }
+}
+
+/// Packets with content that the peer sends.
+#[derive(Debug, Default)]
+struct Inbound {
+    /// Frames with content so far.
+    content: u64,
+    /// Beginning of the present span, and the packets with content in it.
+    span: Option<(Instant, u64)>,
+    bulk_at: Option<Instant>,
+}
+
+impl Inbound {
+    /// A packet came; quinn has counted its `frames`.
+    fn on_received(&mut self, now: Instant, frames: &FrameStats) {
+        let content = frames.stream + frames.datagram;
+        if std::mem::replace(&mut self.content, content) == content {
+            return;
+        }
+        let (start, count) = self
+            .span
+            .filter(|(start, _)| now < *start + BUSY)
+            .unwrap_or((now, 0));
+        self.span = Some((start, count + 1));
+        if count + 1 >= BULK {
+            self.bulk_at = Some(now);
+        }
+    }
+
+    /// True while the peer sends in bulk.
+    fn is_bulk(&self, now: Instant) -> bool {
+        self.bulk_at.is_some_and(|at| now < at + BUSY)
     }
 }
 
