@@ -73,7 +73,7 @@ fn plain_ip_crosses_and_nothing_stays() {
     assert!(!Path::new(&format!("/run/netns/{prefix}-user")).exists());
 }
 
-/// What a modem in front of the gateway has no room for is counted, and apart from the link.
+/// Packets that a modem behind the gateway has no room for are counted, and apart from the link.
 #[test]
 fn packets_that_a_full_modem_drops_behind_the_gateway_are_counted() {
     const SENT: u64 = 100;

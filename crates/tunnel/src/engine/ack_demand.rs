@@ -135,13 +135,15 @@ impl AckDuty {
         });
     }
 
-    /// A packet came; quinn has counted its `frames`. One that holds no content is not answered: two
-    /// sides would answer each other for ever.
-    pub(super) fn on_received(&mut self, now: Instant, frames: &FrameStats) {
+    /// A packet came; quinn has counted its `frames`. True if it holds content. One that holds none is not answered: two sides
+    /// would answer each other for ever.
+    pub(super) fn on_received(&mut self, now: Instant, frames: &FrameStats) -> bool {
         let content = frames.stream + frames.datagram;
-        if std::mem::replace(&mut self.content, content) != content {
+        let has_content = std::mem::replace(&mut self.content, content) != content;
+        if has_content {
             self.unanswered.get_or_insert((now, 0)).1 += 1;
         }
+        has_content
     }
 
     /// Packets left, and `acks` ACK frames so far. Packets that data fills have no room for one: it is still owed.

@@ -10,7 +10,7 @@ pub(super) struct Object {
     pub(super) page: PageId,
     pub(super) id: u64,
     pub(super) assumed: Request,
-    /// What has come of it, copied: pieces would hold all that came beside them.
+    /// Bytes of the object that have come, copied: pieces would hold all that came beside them.
     pub(super) bytes: Vec<u8>,
     /// Moment at which bytes of it have come last, or its promise.
     pub(super) moved: Instant,

@@ -62,8 +62,9 @@ impl Acknowledgements {
 
     /// Notes what quinn has read; it has counted these `frames` so far.
     pub(super) fn on_frames(&mut self, now: Instant, frames: &FrameStats) {
-        self.duty.on_received(now, frames);
-        self.inbound.on_received(now, frames);
+        if self.duty.on_received(now, frames) {
+            self.inbound.on_content(now);
+        }
     }
 
     /// Notes that packets left.
@@ -133,26 +134,19 @@ impl Acknowledgements {
 /// Packets with content that the peer sends.
 #[derive(Debug, Default)]
 struct Inbound {
-    /// Frames with content so far.
-    content: u64,
     /// Beginning of the present span, and the packets with content in it.
     span: Option<(Instant, u64)>,
     bulk_at: Option<Instant>,
 }
 
 impl Inbound {
-    /// A packet came; quinn has counted its `frames`.
-    fn on_received(&mut self, now: Instant, frames: &FrameStats) {
-        let content = frames.stream + frames.datagram;
-        if std::mem::replace(&mut self.content, content) == content {
-            return;
-        }
-        let (start, count) = self
-            .span
-            .filter(|(start, _)| now < *start + BUSY)
-            .unwrap_or((now, 0));
-        self.span = Some((start, count + 1));
-        if count + 1 >= BULK {
+    /// A packet with content came.
+    fn on_content(&mut self, now: Instant) {
+        let span = self.span.filter(|(start, _)| now < *start + BUSY);
+        let (start, before) = span.unwrap_or((now, 0));
+        let count = before + 1;
+        self.span = Some((start, count));
+        if count >= BULK {
             self.bulk_at = Some(now);
         }
     }
