@@ -40,18 +40,24 @@ fn status(site: &Site) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
+/// Somebody on the web who sends back what comes, and the user's connection to it.
+fn echoed(site: &Site) -> (Service, TcpStream) {
+    let web = Place::from(site.topology.web());
+    let service = Service::start(&web, (WEB, 0).into(), echo).expect("a server");
+    let user = Place::from(site.topology.user());
+    let connect = || TcpStream::connect_timeout(&service.address, PATIENCE);
+    let stream = user.at(connect).expect("the user").expect("a connection");
+    set_patience(&stream, PATIENCE).expect("patience");
+    (service, stream)
+}
+
 #[test]
 fn what_is_carried_is_shown_and_sent_with_the_tcp_that_was_asked_for() {
     if !privileged("splitting") {
         return;
     }
     let site = site(Carried::Distributed);
-    let web = Place::from(site.topology.web());
-    let service = Service::start(&web, (WEB, 0).into(), echo).expect("a server");
-    let user = Place::from(site.topology.user());
-    let connect = || TcpStream::connect_timeout(&service.address, PATIENCE);
-    let mut stream = user.at(connect).expect("the user").expect("a connection");
-    set_patience(&stream, PATIENCE).expect("patience");
+    let (_service, mut stream) = echoed(&site);
     let sent = payload(50_000);
     stream.write_all(&sent).expect("sent");
     let back = read_exactly(&mut stream, sent.len()).expect("all of it");
@@ -130,12 +136,7 @@ fn connections_from_before_a_reload_are_known() {
     }
     for listed in [true, false] {
         let site = site(Carried::Distributed);
-        let web = Place::from(site.topology.web());
-        let service = Service::start(&web, (WEB, 0).into(), echo).expect("a server");
-        let user = Place::from(site.topology.user());
-        let connect = || TcpStream::connect_timeout(&service.address, PATIENCE);
-        let mut stream = user.at(connect).expect("the user").expect("a connection");
-        set_patience(&stream, PATIENCE).expect("patience");
+        let (_service, mut stream) = echoed(&site);
         let mut answers = || {
             stream.write_all(b"hello").expect("sent");
             let heard = read_exactly(&mut stream, 5).expect("an answer");
